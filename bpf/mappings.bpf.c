@@ -96,6 +96,16 @@ int BPF_PROG(mmap_fentry, struct file *file, unsigned long prot, unsigned long f
 	return on_mapping(file, prot);
 }
 
+/*
+ * The same again: where the kernel preempts programs, the first one misses the calls of other
+ * tasks (twice.h). The file that it saw is in seen_files.
+ */
+SEC("fentry/security_mmap_file")
+int BPF_PROG(mmap_fentry_again, struct file *file, unsigned long prot, unsigned long flags)
+{
+	return on_mapping(file, prot);
+}
+
 SEC("kprobe/security_mmap_file")
 int BPF_KPROBE(mmap_kprobe, struct file *file, unsigned long prot, unsigned long flags)
 {

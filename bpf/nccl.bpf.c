@@ -285,8 +285,11 @@ int ops_posted_early(struct pt_regs *ctx)
 	return 0;
 }
 
-/* Whether a kernel plan has no proxy operations: those with some go on to ncclProxyStart. */
-static __always_inline bool is_local(__u64 plan)
+/*
+ * Whether a kernel plan has no proxy operations: those with some go on to ncclProxyStart. Not
+ * inlined: its stack is free again afterwards.
+ */
+static __noinline long is_local(__u64 plan)
 {
 	__u64 first = 0;
 	__u8 persistent = 0;
@@ -369,19 +372,22 @@ static __always_inline struct ops_walk *enter_walk(struct walk_place *place)
 __weak __noinline int look_here(void)
 {
 	struct ops_walk *w = walk_here();
-	struct nccl_proxy_ops lists[PROXY_LISTS];
+	__u8 copy[CW_NCCL_OP_BYTES] COPIED; /* the stack is short */
 
 	/* The other walks have to reach each operation that this one reads, one by one. */
 	if (!w || w->n_ops + w->n_proxies + WINDOW_OPS > BOUNDED_STEPS)
 		return 1;
 	if (has_lists_to_skip(w)) {
 		skip_empty_lists(w);
-		next_proxy(w, NULL, lists);
+		next_proxy(w, NULL, PROXY_LISTS_IN(copy));
 		return 0;
 	}
-	if (!w->ops || !w->is_long)
-		return look_step(w);
-	look_through_window(w);
+	if (!w->ops)
+		return look_at_lists(w, copy, PROXY_LISTS_IN(copy));
+	if (w->is_long)
+		look_through_window(w);
+	else
+		look_at_next_op(w, copy);
 	return 0;
 }
 

@@ -275,9 +275,9 @@ static __always_inline bool find_proxies(struct cw_nccl_comm_entry *entry, __u64
 	return true;
 }
 
-/* False: the record was dropped. */
-static __always_inline bool emit_comm(__u64 comm, const struct cw_nccl_comm_entry *entry,
-				      __u32 flags, __u64 parent, __s32 color)
+/* False: the record was dropped. Not inlined: its stack is free again afterwards. */
+static __noinline long emit_comm(__u64 comm, const struct cw_nccl_comm_entry *entry, __u32 flags,
+				 __u64 parent, __s32 color)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
 	__u64 id = bpf_get_current_pid_tgid(), name = 0, shared = 0, owner = 0;

@@ -148,6 +148,14 @@ static __always_inline void count_endpoints(struct connection_read *c)
 		c->n_endpoints += count_flush_qps(c);
 }
 
+/* Not inlined: its stack is free again afterwards. */
+static __noinline long read_connection(struct connection_read *c)
+{
+	read_resources(c);
+	count_endpoints(c);
+	return 0;
+}
+
 static __always_inline bool read_qp(const struct connection_read *c, __u32 i,
 				    struct cw_nccl_endpoint *into)
 {
@@ -308,8 +316,7 @@ static __always_inline enum connection_left note_connection(__u64 comm,
 	c.connection = connection;
 	c.proxy_state = entry->proxy_state;
 	c.bias = bias;
-	read_resources(&c);
-	count_endpoints(&c);
+	read_connection(&c);
 	/* A dropped record is emitted again with the next new shape on this connection. */
 	if (!emit_endpoints(&c, first))
 		return NOTHING_LEFT;

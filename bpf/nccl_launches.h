@@ -248,8 +248,8 @@ static __noinline long first_proxy(struct ops_walk *w, const struct cw_nccl_comm
 }
 
 /* NULL: no record to emit. */
-static __always_inline struct cw_nccl_comm_entry *
-begin_launch(struct ops_walk *w, struct pt_regs *ctx, bool for_proxies)
+static __noinline struct cw_nccl_comm_entry *begin_launch(struct ops_walk *w, struct pt_regs *ctx,
+							  bool for_proxies)
 {
 	struct cw_nccl_comm_entry *entry;
 	__u64 id = bpf_get_current_pid_tgid();
@@ -362,14 +362,14 @@ static __always_inline bool is_known_shape(struct ops_walk *w, struct cw_nccl_co
 	return false;
 }
 
-static __always_inline void forget_shape(struct ops_walk *w)
+static __noinline long forget_shape(struct ops_walk *w)
 {
 	struct cw_nccl_shape_key key = {.shape = w->hash, .tgid = w->tgid};
 	struct cw_nccl_comm_entry *entry = entry_of(w);
 
 	if (entry)
 		place_at_hand(entry, w->hash)->shape = 0;
-	bpf_map_delete_elem(&shapes, &key);
+	return bpf_map_delete_elem(&shapes, &key);
 }
 
 /* For the recorder, which fetches that memory. */
@@ -387,7 +387,7 @@ static __always_inline void note_unread(struct ops_walk *w, struct cw_nccl_comm_
 }
 
 /* After the first walk: emits the launch. True: its shape is new and has to be emitted, too. */
-static __always_inline bool end_look(struct ops_walk *w, struct cw_nccl_comm_entry *entry)
+static __noinline long end_look(struct ops_walk *w, struct cw_nccl_comm_entry *entry)
 {
 	if (is_truncated(w))
 		count_loss(CW_LOSS_NCCL_OPS_TRUNCATED);

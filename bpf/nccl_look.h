@@ -97,16 +97,10 @@ static __always_inline void look_at_op(struct ops_walk *w, const __u8 *op, __u8 
 	step_over(w, next);
 }
 
-/* 1: the walk is over. */
-static __always_inline long look_step(struct ops_walk *w)
+static __always_inline void look_at_next_op(struct ops_walk *w, __u8 *copy)
 {
-	__u8 copy[CW_NCCL_OP_BYTES] COPIED; /* the stack is short */
-
-	if (!w->ops)
-		return look_at_lists(w, copy, PROXY_LISTS_IN(copy));
-	if (read_op(w, copy, sizeof(copy)))
+	if (read_op(w, copy, CW_NCCL_OP_BYTES))
 		look_at_op(w, copy, copy);
-	return 0;
 }
 
 /* If only a few are adjacent, the rest of the list is read one by one. */
@@ -114,16 +108,15 @@ static __always_inline void look_through_window(struct ops_walk *w)
 {
 	struct window_place place = {};
 	struct ops_window *window = read_window(w, &place);
-	__u8 task[CW_NCCL_TASK_BYTES] COPIED;
 	int i = 0;
 
 	if (window) {
 		for (; i < WINDOW_OPS && w->ops; i++) {
-			const __u8 *op = op_in_window(w, window, &place);
+			__u8 *op = op_in_window(w, window, &place);
 
 			if (!op)
 				break;
-			look_at_op(w, op, task);
+			look_at_op(w, op, op);
 		}
 		leave_window(window);
 	}
@@ -132,12 +125,23 @@ static __always_inline void look_through_window(struct ops_walk *w)
 }
 
 /*
- * As in verbs_post.bpf.c: global, so that the verifier checks each once. Three of them, as the
- * stack is as deep as the deepest.
+ * As in verbs_post.bpf.c: global, so that the verifier checks each once. Four of them, as the stack
+ * is as deep as the deepest.
  */
-__weak __noinline long look_any_step(struct ops_walk *w)
+__weak __noinline long look_any_op(struct ops_walk *w)
 {
-	return w ? look_step(w) : 1;
+	__u8 copy[CW_NCCL_OP_BYTES] COPIED;
+
+	if (w)
+		look_at_next_op(w, copy);
+	return 0;
+}
+
+__weak __noinline long look_any_list(struct ops_walk *w)
+{
+	__u8 copy[PROXY_LISTS * sizeof(struct nccl_proxy_ops)] COPIED;
+
+	return w ? look_at_lists(w, copy, PROXY_LISTS_IN(copy)) : 1;
 }
 
 __weak __noinline long look_any_window(struct ops_walk *w)
@@ -167,8 +171,10 @@ static long look_callback(__u32 step, void *context)
 		skip_any_lists(w);
 	else if (w->ops && w->is_long)
 		look_any_window(w);
+	else if (w->ops)
+		look_any_op(w);
 	else
-		return look_any_step(w) != 0;
+		return look_any_list(w) != 0;
 	return 0;
 }
 

@@ -63,6 +63,7 @@ enum task_queue {
 	QUEUES,
 };
 
+/* On the stack of the program that walks, with 512 bytes for all frames: no holes. */
 struct ops_walk {
 	__u64 comm;
 	__u64 plan;
@@ -73,11 +74,12 @@ struct ops_walk {
 	__u64 ops; /* of the current pool; 0: go to the next one */
 	__u64 hash;
 	__u64 task; /* of the last operation read */
+	__u64 unread_at;
+	__u64 listed; /* next task of the plan's own list; 0: the next list is due */
 	__s32 next;
 	__s32 last;
 	__u32 tgid;
 	__u32 tid;
-	__u32 proxy; /* index of the next one in the communicator's list */
 	__u32 n_proxies;
 	__u32 first_proxy;
 	__u32 own_proxy;
@@ -85,7 +87,13 @@ struct ops_walk {
 	__u32 in_list; /* operations left from the next one on, as NCCL says */
 	__u32 n_ops;
 	__u32 n_tasks;
-	__u8 n_kept; /* in tasks */
+	__u32 n_all_ops; /* counted by the first walk */
+	__u32 n_all_tasks;
+	__u32 n_channels;     /* of the last operation without a task */
+	__u16 proxy;	      /* index of the next one in the communicator's list */
+	__u16 first_endpoint; /* to emit next */
+	__u8 protocol;	      /* of the last operation without a task */
+	__u8 n_kept;	      /* in tasks */
 	__u8 other_proxy;
 	__u8 queue; /* enum task_queue: the next one */
 	__u8 fault;
@@ -96,15 +104,10 @@ struct ops_walk {
 	__u8 descends;	  /* the list, in its addresses */
 	__u8 is_run;	  /* of proxies */
 	__u8 unread_read; /* enum cw_nccl_read: the last that failed, at unread_at */
-	__u64 unread_at;
-	__u32 n_all_ops; /* counted by the first walk */
-	__u32 n_all_tasks;
-	__u32 first_endpoint; /* to emit next */
-	__u64 listed;	      /* next task of the plan's own list; 0: the next list is due */
-	__u32 n_channels;     /* of the last operation without a task */
-	__u32 protocol;	      /* the same */
 	struct cw_nccl_task_ref tasks[CW_NCCL_MORE_TASKS];
 };
+
+_Static_assert(sizeof(struct ops_walk) == 192, "six steps of a frame's stack");
 
 static __always_inline void begin_ops(struct ops_walk *w)
 {
@@ -300,16 +303,15 @@ static __always_inline struct ops_window *read_window(const struct ops_walk *w,
 }
 
 /* The next operation, if the copy contains it; else NULL. */
-static __always_inline const __u8 *op_in_window(const struct ops_walk *w,
-						const struct ops_window *window,
-						const struct window_place *place)
+static __always_inline __u8 *op_in_window(const struct ops_walk *w, struct ops_window *window,
+					  const struct window_place *place)
 {
 	__u64 at = next_op(w) - place->begin;
 
 	barrier_var(at);
 	if (at > WINDOW_BYTES - CW_NCCL_OP_BYTES || at + layout.op_size > place->bytes)
 		return NULL;
-	return (const __u8 *)window->words + at;
+	return (__u8 *)window->words + at;
 }
 
 /* Copies the next operation of the list, or its first `bytes`. */

@@ -40,10 +40,31 @@ struct {
 	__type(value, struct empty);
 } empty SEC(".maps");
 
+/*
+ * In a slice: the queue pairs and connections of NCCL whose posts are counted by operation. The
+ * recorder fills both before a slice, and empties them after it.
+ */
+const volatile bool watches_connections = false;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct cw_watched_key);
+	__type(value, struct cw_watched_qp);
+} watched_qps SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct cw_watched_key);
+	__type(value, struct cw_watched_sums);
+} watched_connections SEC(".maps");
+
 /* A chain that is being counted. */
 struct walk {
 	struct cw_slot_key key; /* the slot for `sum` */
 	struct cw_post_sum sum;
+	__u64 sent_bytes; /* of the whole chain */
 	__u64 qp_address;
 	__u64 next_wr;
 	__u64 next_sge;
@@ -170,6 +191,7 @@ static __always_inline bool begin_walk(struct walk *w, struct pt_regs *ctx)
 	w->zero = id >> 63; /* no process id is that large */
 	__builtin_memset(&w->sum, 0, sizeof(w->sum));
 	w->key.post_class = NO_CLASS + w->zero;
+	w->sent_bytes = w->zero;
 	w->fault = w->zero;
 	w->lost = w->zero;
 	w->new_slots = w->zero;
@@ -179,6 +201,29 @@ static __always_inline bool begin_walk(struct walk *w, struct pt_regs *ctx)
 	w->handle = qp.handle;
 	w->new_post = 1 + w->zero;
 	return true;
+}
+
+static __always_inline void count_operation(const struct walk *w, bool is_whole)
+{
+	struct cw_watched_key key = {.address = w->qp_address, .tgid = w->key.qp.tgid};
+	struct cw_watched_sums *sums;
+	struct cw_watched_qp *qp;
+	__u64 steps = 0;
+
+	if (!watches_connections)
+		return;
+	qp = bpf_map_lookup_elem(&watched_qps, &key);
+	if (!qp)
+		return;
+	key.address = qp->connection;
+	sums = bpf_map_lookup_elem(&watched_connections, &key);
+	if (!sums)
+		return;
+	if (!is_whole || bpf_probe_read_user(&steps, sizeof(steps), (void *)qp->steps_at)) {
+		sums->faults += 1;
+		return;
+	}
+	cw_count_watched(sums, steps, w->sent_bytes);
 }
 
 static __always_inline void finish_walk(struct walk *w)

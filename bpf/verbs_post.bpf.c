@@ -45,6 +45,7 @@ static __always_inline void flush(struct walk *w, bool fault, bool truncated)
 {
 	struct cw_post_slot *slot = slot_of(w);
 
+	w->sent_bytes += cw_sent_bytes(w->key.post_class, w->sum.counters.bytes);
 	if (slot) {
 		slot->posts += w->new_post;
 		slot->fault_posts += fault;
@@ -143,6 +144,7 @@ static __always_inline void end_walk(struct walk *w)
 		w->key.post_class = CW_POST_OTHER;
 	}
 	flush(w, w->fault, truncated);
+	count_operation(w, !w->fault && !truncated);
 	finish_walk(w);
 }
 

@@ -33,12 +33,15 @@ find_link_library(LIBZSTD zstd libzstd-dev)
 find_link_library(LIBNL nl-3 libnl-3-dev)
 find_link_library(LIBCAPSTONE capstone libcapstone-dev)
 find_link_library(LIBDW dw libdw-dev)
+find_link_library(LIBSQLITE3 sqlite3 libsqlite3-dev)
 if(COLLWIRE_STATIC) # libdw.a reads compressed files with these
   find_link_library(LIBLZMA lzma liblzma-dev)
   find_link_library(LIBBZ2 bz2 libbz2-dev)
 endif()
 find_path(NL_INCLUDE netlink/netlink.h PATH_SUFFIXES libnl3)
 require_file(NL_INCLUDE "libnl-3 headers")
+find_path(SQLITE3_INCLUDE sqlite3.h)
+require_file(SQLITE3_INCLUDE "sqlite3.h")
 
 # libelf must follow libbpf, and zstd and z follow libelf: static archives resolve left to right.
 add_library(collwire_bpf_libs INTERFACE)
@@ -54,6 +57,10 @@ target_include_directories(collwire_nl SYSTEM INTERFACE ${NL_INCLUDE})
 target_link_libraries(collwire_nl INTERFACE ${LIBNL})
 add_library(collwire_capstone INTERFACE)
 target_link_libraries(collwire_capstone INTERFACE ${LIBCAPSTONE})
+
+add_library(collwire_sqlite3 INTERFACE)
+target_include_directories(collwire_sqlite3 SYSTEM INTERFACE ${SQLITE3_INCLUDE})
+target_link_libraries(collwire_sqlite3 INTERFACE ${LIBSQLITE3} Threads::Threads ${CMAKE_DL_LIBS} m)
 
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)

@@ -16,7 +16,7 @@ install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/packaging/copyrigh
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/LICENSES DESTINATION ${doc_folder} COMPONENT licence)
 # The notices of the libraries inside the binary, as the build machine's packages have them.
 foreach(package libbpf-dev libelf-dev libdw-dev zlib1g-dev libzstd-dev libnl-3-dev libcapstone-dev liblzma-dev libbz2-dev libcli11-dev
-        nlohmann-json3-dev libfmt-dev)
+        libsqlite3-dev         nlohmann-json3-dev libfmt-dev)
   if(EXISTS /usr/share/doc/${package}/copyright)
     install(FILES /usr/share/doc/${package}/copyright DESTINATION ${doc_folder}/third-party RENAME ${package} COMPONENT licence)
   elseif(COLLWIRE_STATIC)

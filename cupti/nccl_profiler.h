@@ -41,6 +41,9 @@ public:
 
 private:
     enum class State : uint8_t { Idle, Waiting, Armed, Leaving, Draining };
+    static constexpr uint32_t FREE = 0;
+    static constexpr uint32_t USED = 1, CLOSED = 2;             // of a context
+    static constexpr uint32_t TAKEN = 1, RUNNING = 2, DONE = 3; // of a kernel
 
     struct Context {
         std::atomic<uint32_t> state = 0; // FREE, USED, then CLOSED until the next look

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "correlate/capture/crc32c.h"
+#include "correlate/capture/record_class.h"
 
 namespace collwire::capture {
 
@@ -53,6 +54,7 @@ Result<void> BlockEncoder::add(const cw_header &record) {
     first_time_ns_ =
         n_records_ == 0 ? record.time_ns : std::min<std::uint64_t>(first_time_ns_, record.time_ns);
     last_time_ns_ = std::max<std::uint64_t>(last_time_ns_, record.time_ns);
+    has_state_ = has_state_ || record_class(record.kind) == RecordClass::State;
     n_records_++;
     return {};
 }
@@ -72,6 +74,7 @@ Result<std::span<const std::byte>> BlockEncoder::encode(std::uint32_t sequence) 
                              .raw_bytes = static_cast<std::uint32_t>(raw_.size()),
                              .n_records = n_records_,
                              .sequence = sequence,
+                             .flags = has_state_ ? 0 : BLOCK_WITHOUT_STATE,
                              .first_time_ns = first_time_ns_,
                              .last_time_ns = last_time_ns_};
     std::memcpy(block_.data(), &header, sizeof(header));
@@ -84,6 +87,7 @@ void BlockEncoder::clear() {
     n_records_ = 0;
     first_time_ns_ = 0;
     last_time_ns_ = 0;
+    has_state_ = false;
 }
 
 } // namespace collwire::capture

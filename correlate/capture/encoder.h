@@ -57,6 +57,7 @@ private:
     std::uint32_t n_records_ = 0;
     std::uint64_t first_time_ns_ = 0;
     std::uint64_t last_time_ns_ = 0;
+    bool has_state_ = false;
 };
 
 } // namespace collwire::capture

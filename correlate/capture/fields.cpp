@@ -246,6 +246,29 @@ constexpr auto VERBS_QP = std::to_array<Field>({
     FIELD(cw_verbs_qp, device),
 });
 
+constexpr auto POST_SLICE = std::to_array<Field>({
+    FIELD(cw_post_slice, on_ns),
+    FIELD(cw_post_slice, period_ns),
+    FIELD(cw_post_slice, change_ns),
+    FIELD(cw_post_slice, tgid),
+    FIELD(cw_post_slice, counted).named(posts_counted_name),
+    FIELD(cw_post_slice, n_connections),
+    FIELD(cw_post_slice, reserved).as(FieldType::Reserved),
+});
+
+constexpr auto POST_OPERATIONS = std::to_array<Field>({
+    FIELD(cw_post_operations, begin_ns),
+    FIELD(cw_post_operations, connection),
+    FIELD(cw_post_operations, from_steps),
+    FIELD(cw_post_operations, to_steps),
+    FIELD(cw_post_operations, bytes),
+    FIELD(cw_post_operations, posts),
+    FIELD(cw_post_operations, operations),
+    FIELD(cw_post_operations, edge_bytes),
+    FIELD(cw_post_operations, tgid),
+    FIELD(cw_post_operations, flags).flags(post_operations_flag_names),
+});
+
 constexpr auto ASYNC_EVENT = std::to_array<Field>({
     FIELD(cw_async_event, dev_index),
     FIELD(cw_async_event, event).named(async_event_name),
@@ -346,6 +369,10 @@ const RecordLayout *layout_of(std::uint64_t kind) {
         return layout<cw_qp_post, QP_POST>("cw_qp_post");
     case CW_KIND_VERBS_QP:
         return layout<cw_verbs_qp, VERBS_QP>("cw_verbs_qp");
+    case CW_KIND_POST_SLICE:
+        return layout<cw_post_slice, POST_SLICE>("cw_post_slice");
+    case CW_KIND_POST_OPERATIONS:
+        return layout<cw_post_operations, POST_OPERATIONS>("cw_post_operations");
     case CW_KIND_COUNTER_DEF:
         return layout<cw_counter_def, COUNTER_DEF>("cw_counter_def");
     case CW_KIND_COUNTER_SAMPLES:

@@ -38,6 +38,8 @@ static_assert(sizeof(FileHeader) == 32);
 // A reader ignores flag bits 0 to 15 that it does not know, and rejects the block for any of bits
 // 16 to 31.
 inline constexpr std::uint32_t BLOCK_FLAGS_MUST_KNOW = 0xffff0000;
+// No record of the block is state (record_class.h): a reader of another time can leave it out.
+inline constexpr std::uint32_t BLOCK_WITHOUT_STATE = 1;
 
 struct BlockHeader {
     std::uint32_t magic = BLOCK_MAGIC;

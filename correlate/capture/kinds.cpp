@@ -34,6 +34,8 @@ constexpr auto KINDS = std::to_array<NamedNumber>({
     {CW_KIND_UD_PEER, "ud_peer"},
     {CW_KIND_QP_POST, "qp_post"},
     {CW_KIND_VERBS_QP, "verbs_qp"},
+    {CW_KIND_POST_SLICE, "post_slice"},
+    {CW_KIND_POST_OPERATIONS, "post_operations"},
     {CW_KIND_COUNTER_DEF, "counter_def"},
     {CW_KIND_COUNTER_SAMPLES, "counter_samples"},
     {CW_KIND_LOSS, "loss"},
@@ -214,6 +216,12 @@ constexpr auto COUNTER_UNITS = std::to_array<NamedNumber>({
     {CW_UNIT_TICKS, "ticks"},
 });
 
+constexpr auto POSTS_COUNTED = std::to_array<NamedNumber>({
+    {CW_POSTS_ALL, "all"},
+    {CW_POSTS_SLICE, "slice"},
+    {CW_POSTS_PAUSED, "paused"},
+});
+
 constexpr auto COUNTER_SOURCES = std::to_array<NamedNumber>({
     {CW_COUNTER_NETDEV, "netdev"},
     {CW_COUNTER_PORT, "port"},
@@ -278,6 +286,10 @@ constexpr auto PROBE_FLAGS = std::to_array<NamedNumber>({
     {CW_PROBE_TAKEN_OFF, "taken_off"},
 });
 
+constexpr auto POST_OPERATIONS_FLAGS = std::to_array<NamedNumber>({
+    {CW_POST_OPERATIONS_FAULT, "fault"},
+});
+
 constexpr auto QP_FLAGS = std::to_array<NamedNumber>({
     {CW_QP_KERNEL, "kernel"},
     {CW_QP_PREEXISTING, "preexisting"},
@@ -292,6 +304,7 @@ constexpr auto QP_FLAGS = std::to_array<NamedNumber>({
     {CW_QP_DEVX, "devx"},
     {CW_QP_FROM_NETLINK, "from_netlink"},
     {CW_QP_FROM_VERBS, "from_verbs"},
+    {CW_QP_FROM_NCCL, "from_nccl"},
 });
 
 std::string_view find(Names names, std::uint64_t number) {
@@ -345,6 +358,9 @@ std::string_view mtu_class_name(std::uint64_t value) {
 std::string_view module_status_name(std::uint64_t value) {
     return find(MODULE_STATUSES, value);
 }
+std::string_view posts_counted_name(std::uint64_t value) {
+    return find(POSTS_COUNTED, value);
+}
 std::string_view counter_unit_name(std::uint64_t value) {
     return find(COUNTER_UNITS, value);
 }
@@ -369,6 +385,9 @@ std::span<const NamedNumber> probe_flag_names() {
 }
 std::span<const NamedNumber> qp_flag_names() {
     return QP_FLAGS;
+}
+std::span<const NamedNumber> post_operations_flag_names() {
+    return POST_OPERATIONS_FLAGS;
 }
 std::span<const NamedNumber> kind_names() {
     return KINDS;

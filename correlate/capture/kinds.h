@@ -39,6 +39,7 @@ qp_type_name(std::uint64_t value); // enum ib_qp_type, enum ibv_qp_type
 [[nodiscard]] std::string_view post_class_name(std::uint64_t value);  // enum cw_post_class
 [[nodiscard]] std::string_view mtu_class_name(std::uint64_t value); // index of packets[]: "256" ...
 [[nodiscard]] std::string_view module_status_name(std::uint64_t value);  // cw_module_event.status
+[[nodiscard]] std::string_view posts_counted_name(std::uint64_t value);  // enum cw_posts_counted
 [[nodiscard]] std::string_view counter_unit_name(std::uint64_t value);   // enum cw_counter_unit
 [[nodiscard]] std::string_view counter_source_name(std::uint64_t value); // enum cw_counter_source
 [[nodiscard]] std::string_view loss_class_name(std::uint64_t value);     // enum cw_loss_class
@@ -49,6 +50,8 @@ qp_type_name(std::uint64_t value); // enum ib_qp_type, enum ibv_qp_type
 [[nodiscard]] std::span<const NamedNumber> process_flag_names(); // enum cw_process_flags
 [[nodiscard]] std::span<const NamedNumber> probe_flag_names();   // enum cw_probe_flags
 [[nodiscard]] std::span<const NamedNumber> qp_flag_names();      // enum cw_qp_flags
+// enum cw_post_operations_flags
+[[nodiscard]] std::span<const NamedNumber> post_operations_flag_names();
 
 // Every kind of record that this program knows.
 [[nodiscard]] std::span<const NamedNumber> kind_names();

@@ -2,193 +2,119 @@
 #include "correlate/capture/reader.h"
 
 #include <fmt/format.h>
-#include <zstd.h>
-
-#include <memory>
 
 #include "collwire/nccl_comm_records.h"
 #include "collwire/record_kinds.h"
-#include "correlate/capture/crc32c.h"
+#include "correlate/capture/block.h"
 #include "correlate/capture/format.h"
 #include "correlate/capture/kinds.h"
 
 namespace collwire::capture {
 namespace {
 
-using ByteSpan = std::span<const std::byte>;
-
-template <typename T> T load(ByteSpan bytes) {
-    T value;
-    std::memcpy(&value, bytes.data(), sizeof(T));
-    return value;
-}
-
-Error bad_header(std::size_t offset_bytes, std::string_view reason) {
-    return error(ErrorKind::BadInput, fmt::format("offset {}: {}", offset_bytes, reason));
-}
-
-Result<FileHeader> read_file_header(ByteSpan file) {
-    if (file.empty())
-        return bad_header(0, "empty file: it holds no capture. Fix: leave it out");
-    const std::size_t common = std::min(file.size(), FILE_MAGIC.size());
-    if (!std::equal(FILE_MAGIC.begin(), FILE_MAGIC.begin() + common,
-                    reinterpret_cast<const char *>(file.data())))
-        return bad_header(0, "foreign file, not a collwire capture: it does not begin with "
-                             "\"COLLWIRE\". Fix: name files of collwire record");
-    if (file.size() < sizeof(FileHeader))
-        return bad_header(
-            file.size(),
-            "truncated file: it ends in the file header. Fix: copy it again, or leave it out");
-    const auto header = load<FileHeader>(file);
-    // Before the checksum: another major version may place that elsewhere.
-    if (header.schema_major != CW_SCHEMA_MAJOR)
-        return bad_header(
-            offsetof(FileHeader, schema_major),
-            fmt::format("schema version {}.{} and this program reads {}.x. Fix: read "
-                        "it with the collwire that recorded it{}",
-                        header.schema_major, header.schema_minor, CW_SCHEMA_MAJOR,
-                        header.schema_major > CW_SCHEMA_MAJOR ? " or a newer one" : ""));
-    if (crc32c(file.first(offsetof(FileHeader, header_crc32c))) != header.header_crc32c)
-        return bad_header(
-            0, "corrupt file header: its checksum is wrong. Fix: copy it again, or leave it out");
-    return header;
-}
-
 class CaptureDecoder {
 public:
-    CaptureDecoder(ByteSpan file, const RecordVisitor &visit) : file_(file), visit_(visit) {}
+    CaptureDecoder(std::uint64_t file_bytes, const ReadAt &read, const BlockChooser &choose,
+                   const RecordVisitor &visit)
+        : file_bytes_(file_bytes), read_(read), choose_(choose), visit_(visit) {}
 
     Result<ReadSummary> run() {
-        auto header = read_file_header(file_);
+        auto header = read_file_header(read_(0, sizeof(FileHeader)));
         if (!header)
             return std::move(header).failure();
         summary_.schema_major = header->schema_major;
         summary_.schema_minor = header->schema_minor;
         summary_.start_realtime_ns = header->start_realtime_ns;
         summary_.good_bytes = sizeof(FileHeader);
-        if (!context_)
-            return error(ErrorKind::Failed, "zstd: no memory for a decompression context");
-        while (summary_.good_bytes < file_.size()) {
-            const ByteSpan rest = file_.subspan(summary_.good_bytes);
+        while (summary_.good_bytes < file_bytes_) {
             BlockHeader block;
-            std::string reason = decode_block(rest, block);
+            std::string reason = read_header(block);
+            const bool is_needed = !reason.empty() || choose_(block);
             if (reason.empty())
-                reason = check_records(block);
+                reason =
+                    is_needed ? decode(block) : BlockDecoder::check_place(block, summary_.blocks);
             if (!reason.empty()) {
                 summary_.cut =
                     Cut{summary_.good_bytes, fmt::format("block {}: {}", summary_.blocks, reason)};
                 break;
             }
-            visit_records(block);
-            summary_.blocks++;
-            summary_.good_bytes += sizeof(BlockHeader) + block.payload_bytes;
+            summary_.add(block);
+            if (!is_needed) {
+                summary_.blocks_left_out++;
+                summary_.end.reset();
+                continue;
+            }
+            decoder_.visit_records([this](const cw_header &of_record, ByteSpan record) {
+                if (summary_.add(of_record, record))
+                    visit_(of_record, record);
+            });
         }
         return std::move(summary_);
     }
 
 private:
-    // Fills `header` and raw_ from the block at the start of `rest`. Returns what is wrong with the
-    // block; empty: it is good.
-    std::string decode_block(ByteSpan rest, BlockHeader &header) {
-        if (rest.size() < sizeof(BlockHeader))
-            return fmt::format("truncated, {} of the {} bytes of its header are there", rest.size(),
-                               sizeof(BlockHeader));
-        header = load<BlockHeader>(rest);
-        if (header.magic != BLOCK_MAGIC)
-            return "corrupt, no block begins here";
-        if (header.payload_bytes > MAX_BLOCK_PAYLOAD_BYTES ||
-            header.raw_bytes > MAX_BLOCK_RAW_BYTES)
-            return fmt::format("corrupt, a size beyond the limit ({} bytes compressed, {} raw)",
-                               header.payload_bytes, header.raw_bytes);
-        if (rest.size() - sizeof(BlockHeader) < header.payload_bytes)
-            return fmt::format("truncated, {} of its {} bytes are there", rest.size(),
-                               sizeof(BlockHeader) + header.payload_bytes);
-        const ByteSpan payload = rest.subspan(sizeof(BlockHeader), header.payload_bytes);
-        BlockHeader unsealed = header;
-        unsealed.block_crc32c = 0;
-        if (crc32c(payload, crc32c(std::as_bytes(std::span(&unsealed, 1)))) != header.block_crc32c)
-            return "corrupt, its checksum is wrong";
-        if (header.sequence != summary_.blocks)
-            return fmt::format("out of order, its sequence number is {}", header.sequence);
-        if ((header.flags & BLOCK_FLAGS_MUST_KNOW) != 0)
-            return fmt::format("newer, it needs a reader that knows flags {:#x}", header.flags);
-        return decompress(payload, header.raw_bytes);
+    // Of the block at good_bytes. Returns what is wrong with it; empty: nothing so far.
+    std::string read_header(BlockHeader &header) {
+        const ByteSpan bytes = read_(summary_.good_bytes, sizeof(BlockHeader));
+        if (bytes.size() < sizeof(BlockHeader))
+            return fmt::format("truncated, {} of the {} bytes of its header are there",
+                               bytes.size(), sizeof(BlockHeader));
+        header = load<BlockHeader>(bytes);
+        return BlockDecoder::check_header(header, file_bytes_ - summary_.good_bytes);
     }
 
-    std::string decompress(ByteSpan payload, std::uint32_t raw_bytes) {
-        raw_.resize(raw_bytes);
-        const std::size_t got = ZSTD_decompressDCtx(context_.get(), raw_.data(), raw_.size(),
-                                                    payload.data(), payload.size());
-        if (ZSTD_isError(got) != 0)
-            return fmt::format("corrupt, zstd: {}", ZSTD_getErrorName(got));
-        if (got != raw_bytes)
-            return fmt::format("corrupt, {} bytes of records and its header says {}", got,
-                               raw_bytes);
-        return {};
+    std::string decode(BlockHeader &header) {
+        return decoder_.decode(
+            read_(summary_.good_bytes, sizeof(BlockHeader) + header.payload_bytes), summary_.blocks,
+            header);
     }
 
-    // A checksum detects a damaged block, but not a hostile or faulty writer: check the lengths
-    // too.
-    [[nodiscard]] std::string check_records(const BlockHeader &header) const {
-        ByteSpan rest = raw_;
-        std::uint64_t n_records = 0;
-        while (!rest.empty()) {
-            const std::size_t offset_bytes = raw_.size() - rest.size();
-            if (rest.size() < sizeof(cw_header))
-                return fmt::format("corrupt, record {} is cut off", n_records);
-            const std::uint32_t length_bytes = load<cw_header>(rest).length_bytes;
-            if (length_bytes < sizeof(cw_header) || length_bytes > MAX_RECORD_BYTES ||
-                length_bytes % 8 != 0 || length_bytes > rest.size())
-                return fmt::format("corrupt, record {} (byte {} of its records) has a length of {}",
-                                   n_records, offset_bytes, length_bytes);
-            rest = rest.subspan(length_bytes);
-            n_records++;
-        }
-        if (n_records != header.n_records)
-            return fmt::format("corrupt, {} records and its header says {}", n_records,
-                               header.n_records);
-        return {};
-    }
-
-    void visit_records(const BlockHeader &block) {
-        if (block.n_records > 0) {
-            const bool first = summary_.records + summary_.unknown_records == 0;
-            summary_.first_time_ns =
-                first ? block.first_time_ns : std::min(summary_.first_time_ns, block.first_time_ns);
-            summary_.last_time_ns = std::max(summary_.last_time_ns, block.last_time_ns);
-        }
-        ByteSpan rest = raw_;
-        while (!rest.empty()) {
-            const auto header = load<cw_header>(rest);
-            const ByteSpan record = rest.first(header.length_bytes);
-            rest = rest.subspan(header.length_bytes);
-            summary_.end.reset();
-            if (!is_known_kind(header.kind)) {
-                summary_.unknown_records++;
-                continue;
-            }
-            if (header.kind == CW_KIND_END)
-                summary_.end = record_as<cw_end>(record);
-            summary_.records++;
-            visit_(header, record);
-        }
-    }
-
-    struct FreeContext {
-        void operator()(ZSTD_DCtx *context) const { ZSTD_freeDCtx(context); }
-    };
-
-    ByteSpan file_;
+    std::uint64_t file_bytes_;
+    const ReadAt &read_;
+    const BlockChooser &choose_;
     const RecordVisitor &visit_;
-    std::unique_ptr<ZSTD_DCtx, FreeContext> context_{ZSTD_createDCtx()};
-    std::vector<std::byte> raw_;
+    BlockDecoder decoder_;
     ReadSummary summary_;
 };
 
 } // namespace
 
+void ReadSummary::add(const BlockHeader &block) {
+    if (block.n_records > 0) {
+        const bool is_first = first_time_ns == 0 && last_time_ns == 0;
+        first_time_ns =
+            is_first ? block.first_time_ns : std::min(first_time_ns, block.first_time_ns);
+        last_time_ns = std::max(last_time_ns, block.last_time_ns);
+    }
+    ++blocks;
+    good_bytes += sizeof(BlockHeader) + block.payload_bytes;
+}
+
+bool ReadSummary::add(const cw_header &header, std::span<const std::byte> record) {
+    end.reset();
+    if (!is_known_kind(header.kind)) {
+        ++unknown_records;
+        return false;
+    }
+    if (header.kind == CW_KIND_END)
+        end = record_as<cw_end>(record);
+    ++records;
+    return true;
+}
+
 Result<ReadSummary> read_capture(std::span<const std::byte> file, const RecordVisitor &visit) {
-    return CaptureDecoder(file, visit).run();
+    return read_chosen_blocks(
+        file.size(),
+        [file](std::uint64_t offset, std::size_t length) {
+            const ByteSpan rest = file.subspan(std::min<std::uint64_t>(offset, file.size()));
+            return rest.first(std::min(length, rest.size()));
+        },
+        [](const BlockHeader &) { return true; }, visit);
+}
+
+Result<ReadSummary> read_chosen_blocks(std::uint64_t file_bytes, const ReadAt &read,
+                                       const BlockChooser &choose, const RecordVisitor &visit) {
+    return CaptureDecoder(file_bytes, read, choose, visit).run();
 }
 
 std::string ReadSummary::describe() const {
@@ -202,7 +128,7 @@ std::string ReadSummary::describe() const {
             "no end record: the recorder was killed or still runs; {} up to offset {}{}",
             records == 0 ? "no record" : fmt::format("{} records", records), good_bytes,
             records == 0 ? "" : " are good");
-    return fmt::format("complete: {} records in {} blocks", records, blocks);
+    return fmt::format("complete: {} records in {} blocks", records, blocks - blocks_left_out);
 }
 
 std::vector<cw_counter_sample> samples_of(std::span<const std::byte> record) {

@@ -20,12 +20,20 @@
 #include "collwire/nvlink_records.h"
 #include "collwire/port_records.h"
 #include "collwire/record.h"
+#include "correlate/capture/format.h"
 
 namespace collwire::capture {
 
 // Gets a copy of the record's header and the whole record (header included), which lives until the
 // call returns.
 using RecordVisitor = std::function<void(const cw_header &, std::span<const std::byte>)>;
+
+// `length` bytes of a file from an offset on, which live until the next call; fewer where the file
+// ends or cannot be read.
+using ReadAt = std::function<std::span<const std::byte>(std::uint64_t offset, std::size_t length)>;
+// Whether the records of a block are needed. Its header is not verified: the checksum covers its
+// payload, too.
+using BlockChooser = std::function<bool(const BlockHeader &)>;
 
 // Where and why reading ended before the end of the file.
 struct Cut {
@@ -38,6 +46,7 @@ struct ReadSummary {
     std::uint16_t schema_minor = 0;
     std::uint64_t start_realtime_ns = 0; // CLOCK_REALTIME when the file was made
     std::uint64_t blocks = 0;
+    std::uint64_t blocks_left_out = 0; // of these; not read, and not checked for damage
     std::uint64_t records = 0;         // given to the visitor
     std::uint64_t unknown_records = 0; // of kinds that this program does not know: skipped
     std::uint64_t first_time_ns = 0;   // CLOCK_MONOTONIC of the node; 0 without records
@@ -46,6 +55,11 @@ struct ReadSummary {
     std::optional<cw_end> end;    // the END record, if it is the last record
     std::optional<Cut>
         cut; // the file continues after the last good block, but not with a good block
+
+    // Takes a good block into account, and then each of its records: false if the program does not
+    // know its kind.
+    void add(const BlockHeader &block);
+    bool add(const cw_header &header, std::span<const std::byte> record);
 
     // Ends with an END record: nothing is missing at its end.
     [[nodiscard]] bool complete() const { return end.has_value() && !cut.has_value(); }
@@ -60,6 +74,12 @@ struct ReadSummary {
 // name before it with Error::in.
 [[nodiscard]] Result<ReadSummary> read_capture(std::span<const std::byte> file,
                                                const RecordVisitor &visit);
+
+// The same for a file that is not in memory. Blocks that `choose` refuses are passed over by their
+// headers.
+[[nodiscard]] Result<ReadSummary> read_chosen_blocks(std::uint64_t file_bytes, const ReadAt &read,
+                                                     const BlockChooser &choose,
+                                                     const RecordVisitor &visit);
 
 // The record as a T: fields that an older minor version lacks are 0; fields that a newer one
 // appended are dropped.

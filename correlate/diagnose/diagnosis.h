@@ -10,6 +10,9 @@
 
 #include "correlate/inspect/inspection.h"
 #include "correlate/inspect/waits.h"
+#include "correlate/model/jobs.h"
+#include "correlate/model/model.h"
+#include "correlate/verdict/verdict.h"
 
 namespace collwire::diagnose {
 
@@ -114,7 +117,16 @@ struct Diagnosis {
     std::vector<UnreadyCommunicator> unready;
     std::vector<Circle> circles;
     std::vector<std::string> warnings; // about inspections that do not fit together
-    std::size_t n_witnesses = 0;       // files
+    std::size_t n_witnesses = 0;       // files of inspections
+    // From captures (correlate/stall/).
+    std::size_t n_captures = 0;
+    std::optional<model::WindowFacts> window;
+    // Why captures were read by the model of the whole and not as a stream; empty: as a stream, or
+    // the model was asked for.
+    std::string needed_model;
+    bool is_tail = false; // the window is what shows where each rank stood
+    std::vector<model::ClusterJob> jobs;
+    std::vector<verdict::Verdict> verdicts;
 };
 
 // `inspections` must outlive the result.

@@ -4,6 +4,9 @@
 
 #include "base/foreign_text.h"
 #include "correlate/diagnose/render.h"
+#include "correlate/report/job_lines.h"
+#include "correlate/report/window_text.h"
+#include "correlate/verdict/render.h"
 
 namespace collwire::diagnose {
 namespace {
@@ -125,10 +128,24 @@ std::string render_json(const Diagnosis &diagnosis, std::string_view tool_versio
     for (const Circle &circle : diagnosis.circles)
         circles.push_back(circle_json(circle));
     const Json document = {
-        {"schema", "collwire-diagnose"},  {"schema_version", diagnose_schema_version},
-        {"tool_version", tool_version},   {"files", diagnosis.n_witnesses},
-        {"warnings", diagnosis.warnings}, {"unready", std::move(unready)},
-        {"circles", std::move(circles)},  {"communicators", std::move(comms)}};
+        {"schema", "collwire-diagnose"},
+        {"schema_version", diagnose_schema_version},
+        {"tool_version", tool_version},
+        {"files", diagnosis.n_witnesses},
+        {"warnings", diagnosis.warnings},
+        {"unready", std::move(unready)},
+        {"circles", std::move(circles)},
+        {"communicators", std::move(comms)},
+        {"captures", diagnosis.n_captures},
+        {"verdicts", verdict::to_json(diagnosis.verdicts)},
+        {"jobs", report::jobs_json(diagnosis.jobs)},
+        {"needed_model",
+         diagnosis.needed_model.empty() ? Json(nullptr) : Json(diagnosis.needed_model)},
+        {"read", diagnosis.is_tail  ? "tail"
+                 : diagnosis.window ? "selected"
+                                    : "whole"},
+        {"selected",
+         diagnosis.window ? Json(report::window_facts_json(*diagnosis.window)) : Json()}};
     // Names come from files: bytes that are not UTF-8 must not throw.
     return escaped_json(document.dump(1, ' ', false, Json::error_handler_t::replace)) + "\n";
 }

@@ -3,12 +3,16 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "correlate/diagnose/render.h"
 #include "correlate/inspect/job_text.h"
+#include "correlate/report/job_lines.h"
 #include "correlate/report/units.h"
+#include "correlate/report/window_text.h"
+#include "correlate/verdict/render.h"
 
 namespace collwire::diagnose {
 namespace {
@@ -111,12 +115,35 @@ void put(const Circle &circle, std::size_t number, std::string &text) {
 } // namespace
 
 std::string render_text(const Diagnosis &diagnosis) {
-    std::string text = fmt::format(
-        "collwire diagnose: {} file(s), {} communicator(s){}\n", diagnosis.n_witnesses,
-        diagnosis.communicators.size(),
-        diagnosis.unready.empty() ? "" : fmt::format(", {} being made", diagnosis.unready.size()));
+    std::string text = "collwire diagnose: ";
+    if (diagnosis.n_captures != 0)
+        text += fmt::format("{} capture(s){}", diagnosis.n_captures,
+                            diagnosis.n_witnesses != 0 ? ", " : "\n");
+    if (diagnosis.n_witnesses != 0 || diagnosis.n_captures == 0)
+        text += fmt::format("{} file(s), {} communicator(s){}\n", diagnosis.n_witnesses,
+                            diagnosis.communicators.size(),
+                            diagnosis.unready.empty()
+                                ? ""
+                                : fmt::format(", {} being made", diagnosis.unready.size()));
+    for (const std::string &line : report::job_lines(diagnosis.jobs))
+        text += "  " + line + "\n";
+    if (diagnosis.window) {
+        const char *title = "  window: ";
+        for (const std::string &line : report::window_lines(*diagnosis.window))
+            text += std::exchange(title, "          ") + line + "\n";
+        if (diagnosis.is_tail)
+            text += "          it has the last calls of every rank, which show where each stood; "
+                    "`--read whole` reads everything\n";
+    }
+    if (!diagnosis.needed_model.empty())
+        text += fmt::format("  read whole, into memory: {}\n", printable(diagnosis.needed_model));
     for (const std::string &warning : diagnosis.warnings)
         text += fmt::format("  warning: {}\n", printable(warning));
+    if (diagnosis.n_captures != 0)
+        text += diagnosis.verdicts.empty()
+                    ? std::string("\nfrom captures: no rank waited for another for a second when "
+                                  "they ended\n")
+                    : verdict::render_text(diagnosis.verdicts);
     for (std::size_t i = 0; i < diagnosis.circles.size(); ++i)
         put(diagnosis.circles[i], i + 1, text);
     for (const UnreadyCommunicator &comm : diagnosis.unready)

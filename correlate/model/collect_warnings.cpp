@@ -48,6 +48,7 @@ public:
         pairing();
         nccl();
         clocks();
+        clocks_in_contradiction();
         if (!model_.has_topology && model_.total.qps != 0)
             warn(
                 "no topology: bytes that leave a host have tier \"unknown\". Fix: --topology FILE");
@@ -129,7 +130,7 @@ private:
                 warn(fmt::format(
                     "{}: two recordings overlap; the shorter one is excluded from all totals",
                     host));
-            if (!session.from_start)
+            if (!session.from_start && !model_.window)
                 warn(fmt::format(
                     "{}: the recording's first segment is missing; bytes count from segment {} on",
                     host, session.segments.empty() ? 0 : *session.segments.begin()));
@@ -319,6 +320,22 @@ private:
                 model_.hosts[worst->b_minus_a_ns < 0 ? worst->host_a : worst->host_b].name,
                 static_cast<double>(magnitude(worst->b_minus_a_ns)) / NS_PER_S,
                 model_.hosts[worst->b_minus_a_ns < 0 ? worst->host_b : worst->host_a].name));
+    }
+
+    void clocks_in_contradiction() {
+        if (model_.clocks.contradictions.empty())
+            return;
+        const clocks::ClockContradiction &first = model_.clocks.contradictions.front();
+        std::string hosts;
+        for (Index host = 0; host < model_.clocks.nodes.size(); ++host)
+            if (model_.clocks.nodes[host].calibration == clocks::Calibration::Contradiction)
+                hosts += (hosts.empty() ? "" : ", ") + model_.hosts[host].name;
+        warn(fmt::format("what was recorded of {} and {} cannot all be true: their clocks would "
+                         "miss each other by {:.3f} ms. No time of {} is compared with another "
+                         "host's. A clock may have stood still or jumped, as in a virtual machine "
+                         "that is moved",
+                         model_.hosts[first.a].name, model_.hosts[first.b].name,
+                         static_cast<double>(first.by_ns) / 1e6, hosts));
     }
 
     static std::uint64_t magnitude(std::int64_t value) {

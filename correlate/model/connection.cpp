@@ -13,9 +13,9 @@ Life life_of(const Model &model, const Qp &qp) {
     const std::uint64_t begin_ns =
         qp.has(CW_QP_PREEXISTING) ? session.begin_ns : qp.key.generation_ns;
     const std::uint64_t end_ns = qp.destroyed_ns != 0 ? qp.destroyed_ns : session.end_ns;
-    const std::uint64_t begin_realtime_ns = host.realtime_ns(begin_ns);
+    const std::uint64_t begin_realtime_ns = host.rough_realtime_ns(begin_ns);
     return {begin_realtime_ns,
-            std::max(begin_realtime_ns, host.realtime_ns(std::max(begin_ns, end_ns)))};
+            std::max(begin_realtime_ns, host.rough_realtime_ns(std::max(begin_ns, end_ns)))};
 }
 
 bool are_apart(const Life &a, const Life &b, std::uint64_t slack_ns) {

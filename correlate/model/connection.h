@@ -20,7 +20,7 @@ inline constexpr std::uint32_t PSN_MASK = 0xffffff; // the packet header's field
 inline constexpr std::uint64_t SKEW_UNKNOWN_NS = 60'000'000'000;
 
 struct Life {
-    std::uint64_t begin_ns; // realtime
+    std::uint64_t begin_ns; // Host::rough_realtime_ns
     std::uint64_t end_ns;
 };
 

@@ -86,7 +86,7 @@ void RemotePortFinder::index_ports() {
     for (const Session &session : model_.sessions) {
         const Host &host = model_.hosts[session.host];
         recordings_[session.host].push_back(
-            {host.realtime_ns(session.begin_ns), host.realtime_ns(session.end_ns)});
+            {host.rough_realtime_ns(session.begin_ns), host.rough_realtime_ns(session.end_ns)});
     }
 }
 

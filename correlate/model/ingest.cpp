@@ -145,6 +145,8 @@ void Ingest::add(const cw_header &header, std::span<const std::byte> record) {
         return add_qp_post(record);
     case CW_KIND_VERBS_QP:
         return add_verbs_qp(record);
+    case CW_KIND_POST_SLICE:
+        return add_post_slice(record);
     case CW_KIND_COUNTER_DEF:
         return add_counter_def(record);
     case CW_KIND_COUNTER_SAMPLES:

@@ -107,6 +107,7 @@ private:
     void add_ud_peer(std::span<const std::byte> record);
     void add_qp_post(std::span<const std::byte> record);
     void add_verbs_qp(std::span<const std::byte> record);
+    void add_post_slice(std::span<const std::byte> record);
     void add_counter_def(std::span<const std::byte> record);
     void add_counter_samples(std::span<const std::byte> record);
     void add_async_event(std::span<const std::byte> record);

@@ -33,6 +33,9 @@ constexpr std::size_t MAX_RETRANSMISSIONS = 16;
 // slow.
 constexpr std::size_t MAX_STATES = 64;
 
+// Months of slices at the shortest period.
+constexpr std::size_t MAX_POST_SLICES = 1'000'000;
+
 constexpr std::uint8_t STATE_RTR = 2, STATE_RTS = 3, STATE_UNKNOWN = 0xff;
 
 std::uint64_t all_wire_bytes(const cw_wire_direction &direction) {
@@ -266,6 +269,7 @@ void Ingest::add_qp_event(std::span<const std::byte> record) {
         address.timeout = event.timeout;
         address.retry_count = event.retry_count;
         address.rnr_retry = event.rnr_retry;
+        qp.flags &= ~std::uint32_t{CW_QP_FROM_NCCL};
     }
     if (take(CW_QP_SGID)) {
         std::memcpy(address.sgid, event.sgid, sizeof(address.sgid));
@@ -372,6 +376,13 @@ void Ingest::add_verbs_qp(std::span<const std::byte> record) {
     posts.device = text_of(from.device);
 }
 
+void Ingest::add_post_slice(std::span<const std::byte> record) {
+    const auto from = record_as<cw_post_slice>(record);
+    if (session().post_slices.size() < MAX_POST_SLICES)
+        session().post_slices.push_back(
+            {from.header.time_ns, from.tgid, from.counted, from.on_ns, from.period_ns});
+}
+
 // ---- the end
 
 void Ingest::finish_sessions() {
@@ -389,6 +400,10 @@ void Ingest::finish_sessions() {
         Session &current = model_.sessions[index];
         current.end_ns = std::max(current.end_ns, current.begin_ns);
         part_overlapping(current.sample_gaps);
+        // Each segment repeats the last one.
+        auto &slices = current.post_slices;
+        std::sort(slices.begin(), slices.end());
+        slices.erase(std::unique(slices.begin(), slices.end()), slices.end());
         // A recorder writes its sources' states before its devices.
         for (auto &[key, source] : current.sources)
             if (const auto found = devices_by_index_.find({index, key.second});

@@ -14,6 +14,7 @@ namespace collwire::model {
 
 void join(Model &model, const topology::Topology *topology) {
     select_recordings(model);
+    find_rough_clocks(model);
     find_owners(model);
     match_posts(model);
     find_remote_ports(model);

@@ -12,6 +12,8 @@ void join(Model &model, const topology::Topology *topology);
 // Drops the shorter of two recordings of one host that overlap, so that no byte counts twice;
 // orders the queue pairs.
 void select_recordings(Model &model);
+// Finds hosts whose realtime clocks are half a minute or more apart.
+void find_rough_clocks(Model &model);
 // Finds or makes the process of each queue pair.
 void find_owners(Model &model);
 // Gives each count of posts to its queue pair, or to unmatched_posts with the reason.

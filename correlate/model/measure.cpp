@@ -60,8 +60,19 @@ private:
                            (session.flags & CW_NODE_WIRE) != 0 && state == CW_SOURCE_ON);
     }
 
+    // Before it is connected it sends nothing.
+    [[nodiscard]] bool counted_posts(const Qp &qp) const {
+        const Session &session = model_.sessions[qp.session];
+        const std::uint64_t from_ns =
+            std::max<std::uint64_t>(qp.key.generation_ns, qp.connected_ns);
+        return session.counted_posts(qp.tgid, from_ns,
+                                     qp.destroyed_ns != 0 ? qp.destroyed_ns : session.end_ns);
+    }
+
     [[nodiscard]] std::optional<PostedBytes> read_posts(const Qp &qp) const {
         const Port *port = qp.port == NONE ? nullptr : &model_.ports[qp.port];
+        if (!counted_posts(qp))
+            return std::nullopt;
         if (qp.posts)
             return posted_bytes(qp, port, *qp.posts);
         const Session &session = model_.sessions[qp.session];

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "collwire/loss_records.h"
+#include "collwire/post_records.h"
 
 namespace collwire::model {
 
@@ -48,6 +49,22 @@ std::uint64_t Host::realtime_ns(std::uint64_t monotonic_ns) const {
 std::uint64_t Session::counted_until_ns(const std::string &source) const {
     const auto found = taken_off_ns.find(source);
     return found == taken_off_ns.end() ? UINT64_MAX : found->second;
+}
+
+bool Session::counted_posts(std::uint32_t tgid, std::uint64_t from_ns,
+                            std::uint64_t until_ns) const {
+    bool is_paused = false;
+    for (const PostSlice &slice : post_slices) {
+        if (slice.tgid != 0 && slice.tgid != tgid)
+            continue;
+        if (slice.time_ns >= until_ns)
+            break;
+        // It was paused until now.
+        if (is_paused && slice.time_ns > from_ns)
+            return false;
+        is_paused = slice.counted == CW_POSTS_PAUSED;
+    }
+    return !is_paused;
 }
 
 bool Session::watched_queue_pairs() const {

@@ -19,6 +19,7 @@
 #include "collwire/post_records.h"
 #include "collwire/qp_records.h"
 #include "collwire/wire_records.h"
+#include "correlate/clocks/node_clocks.h"
 #include "correlate/model/address.h"
 #include "correlate/model/counters.h"
 #include "correlate/model/known.h"
@@ -71,10 +72,18 @@ struct Host {
     std::string boot_id;
     std::string machine_id; // empty: not known
     std::string kernel_release;
-    std::vector<ClockAnchor> anchors;           // in the order of time
+    std::vector<ClockAnchor> anchors; // in the order of time
+    // How far its realtime clock is ahead of that of other hosts, if that is half a minute or more;
+    // modulo 2^64.
+    std::uint64_t rough_ahead_ns = 0;
     std::map<std::string, PciPlace> pci_places; // by address
 
     [[nodiscard]] std::uint64_t realtime_ns(std::uint64_t monotonic_ns) const;
+    // Comparable with other hosts' to half a minute or so. 0: its clock was never read.
+    [[nodiscard]] std::uint64_t rough_realtime_ns(std::uint64_t monotonic_ns) const {
+        const std::uint64_t time_ns = realtime_ns(monotonic_ns);
+        return time_ns == 0 ? 0 : time_ns - rough_ahead_ns;
+    }
 };
 
 // Device index of source records that apply to the whole node.
@@ -95,6 +104,16 @@ struct Counter {
     cw_counter_unit unit = CW_UNIT_UNKNOWN;
     std::string name;
     CounterSeries series;
+};
+
+// Whether posts were counted from a moment on: cw_post_slice.
+struct PostSlice {
+    std::uint64_t time_ns = 0;
+    std::uint32_t tgid = 0;    // 0: of all processes
+    std::uint32_t counted = 0; // enum cw_posts_counted
+    std::uint64_t on_ns = 0;
+    std::uint64_t period_ns = 0;
+    friend auto operator<=>(const PostSlice &, const PostSlice &) = default;
 };
 
 // One recording of one host: one run of the recorder, in one or more segments.
@@ -124,6 +143,12 @@ struct Session {
 
     // By source: since when its probes on operations, work requests or frames are off for --budget.
     std::map<std::string, std::uint64_t> taken_off_ns;
+    std::vector<PostSlice> post_slices; // by time
+
+    // Whether the posts of the process were counted from the one moment to the other, as far as
+    // slices are concerned.
+    [[nodiscard]] bool counted_posts(std::uint32_t tgid, std::uint64_t from_ns,
+                                     std::uint64_t until_ns) const;
 
     // Until when that source counted. UINT64_MAX: until the end.
     [[nodiscard]] std::uint64_t counted_until_ns(const std::string &source) const;
@@ -397,6 +422,9 @@ struct Sums {
     std::array<Known, 3> tx_wire_bytes_by_rung; // by BytesRung
     // In none of the above: payload of NCCL operations on queue pairs without a measurement.
     Known derived_tx_payload_bytes;
+    // With the headers of their messages; unknown if it is for one of the connections.
+    Known derived_tx_wire_bytes;
+    bool lacks_derived_wire_bytes = false;
     TcpSums tcp;
 };
 
@@ -430,7 +458,20 @@ struct LossEntry {
     std::uint64_t records = 0;
 };
 
+// What was read of the captures, where only a stretch of their time was asked for. CLOCK_REALTIME.
+struct WindowFacts {
+    std::uint64_t from_ns = 0, to_ns = 0;                   // as far as there are recordings
+    std::uint64_t recorded_from_ns = 0, recorded_to_ns = 0; // of all captures together
+    std::string local;                                      // both ends in local time
+    std::uint64_t blocks = 0, blocks_left_out = 0;          // of the captures that were opened
+    std::uint64_t segments_left_out = 0;                    // whole captures
+    std::uint64_t records_inside = 0;                       // events and samples
+    // Counters with a sample inside and none shortly before: what they counted up to it is unknown.
+    std::uint64_t counters_without_start = 0;
+};
+
 struct Model {
+    std::optional<WindowFacts> window; // absent: everything was read
     std::vector<Capture> captures;
     std::vector<Session> sessions;
     std::vector<Host> hosts;
@@ -448,6 +489,7 @@ struct Model {
     std::vector<ProcessSums> process_sums;
     std::vector<NodePair> node_pairs;
     std::vector<ClockDifference> clock_differences;
+    clocks::NodeClocks clocks; // by host; empty until operations were timed
     std::vector<LossEntry> loss;
     std::uint64_t lost_records = 0;
     std::vector<std::string> warnings; // by severity

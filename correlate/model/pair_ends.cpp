@@ -170,7 +170,9 @@ std::optional<std::uint64_t> Pairer::clock_shift(Index from, Index to) const {
 
 // A queue pair's life by another host's clock, as far as the offset is known.
 Life Pairer::life_there(const Qp &qp, const Life &life, Index host) const {
-    const std::uint64_t shift_ns = clock_shift(qp.host, host).value_or(0);
+    const std::uint64_t rough_ns =
+        model_.hosts[host].rough_ahead_ns - model_.hosts[qp.host].rough_ahead_ns;
+    const std::uint64_t shift_ns = clock_shift(qp.host, host).value_or(rough_ns) - rough_ns;
     return {life.begin_ns + shift_ns, life.end_ns + shift_ns};
 }
 

@@ -2,6 +2,7 @@
 #include "correlate/model/posted.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "collwire/node_records.h"
@@ -79,6 +80,23 @@ std::uint64_t posted_payload_bytes(const cw_post_counters &posts) {
         if (carries_payload(i))
             bytes = add_saturating(bytes, posts.classes[i].bytes);
     return bytes;
+}
+
+std::optional<MessageHeaders> message_headers(const Qp &qp, const Port *port, bool has_immediate) {
+    // Empty messages of one and of two packets.
+    Known wire_bytes[2];
+    for (std::size_t i = 0; i < std::size(wire_bytes); ++i) {
+        cw_post_counters posts = {};
+        cw_post_class_counters &of =
+            posts.classes[has_immediate ? CW_POST_WRITE_IMM : CW_POST_WRITE];
+        of.wrs = 1;
+        std::fill(std::begin(of.packets), std::end(of.packets), i + 1);
+        wire_bytes[i] = posted_bytes(qp, port, posts).request_wire_bytes;
+    }
+    if (!wire_bytes[0] || !wire_bytes[1])
+        return std::nullopt;
+    const std::uint64_t packet_bytes = *wire_bytes[1] - *wire_bytes[0];
+    return MessageHeaders{packet_bytes, *wire_bytes[0] - packet_bytes};
 }
 
 PostedBytes posted_bytes(const Qp &qp, const Port *port, const cw_post_counters &posts) {

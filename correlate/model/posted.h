@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
+
 #include "collwire/post_records.h"
 #include "correlate/model/model.h"
 
@@ -16,6 +18,15 @@ struct PostedBytes {
     Known response_wire_bytes;
     bool assumed_ipv4 = false; // datagrams whose addresses are not recorded
 };
+
+// Headers of messages that are one RDMA WRITE each, with immediate data or without.
+struct MessageHeaders {
+    std::uint64_t packet_bytes = 0;  // of each packet
+    std::uint64_t message_bytes = 0; // more, of each message
+};
+// Absent: path MTU or address not known. `port` may be null.
+[[nodiscard]] std::optional<MessageHeaders> message_headers(const Qp &qp, const Port *port,
+                                                            bool has_immediate);
 
 // Of SEND and WRITE.
 [[nodiscard]] std::uint64_t posted_payload_bytes(const cw_post_counters &posts);

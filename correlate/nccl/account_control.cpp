@@ -20,12 +20,6 @@ using model::Model;
 using model::Qp;
 using model::subtract_or_zero;
 
-namespace {
-
-// First transmissions of the queue pair's own sends.
-struct Sent {
-    Known payload_bytes, wire_bytes;
-};
 Sent sent_by(const Qp &qp) {
     if (qp.bytes.rung == BytesRung::Wire) {
         if (!qp.wire)
@@ -42,6 +36,8 @@ Sent sent_by(const Qp &qp) {
             subtract_or_zero(*sent.wire_bytes, qp.bytes.tx_response_wire_bytes.value_or(0));
     return sent;
 }
+
+namespace {
 
 class ControlAccountant {
 public:

@@ -10,6 +10,12 @@
 
 namespace collwire::nccl {
 
+// First transmissions of a queue pair's own sends.
+struct Sent {
+    Known payload_bytes, wire_bytes;
+};
+[[nodiscard]] Sent sent_by(const model::Qp &qp);
+
 // By the tiers of its queue pairs: payload, wire bytes.
 [[nodiscard]] std::array<std::pair<std::uint64_t, std::uint64_t>, model::TIERS>
 by_tier(const Link &link, std::uint64_t payload_bytes, std::uint64_t wire_bytes);

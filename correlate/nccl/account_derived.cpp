@@ -8,6 +8,7 @@
 #include "collwire/nccl_connection_records.h"
 #include "correlate/model/join.h"
 #include "correlate/model/more_sums.h"
+#include "correlate/nccl/account_messages.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/resolve.h"
 
@@ -40,13 +41,40 @@ public:
                 add_known(is_tcp ? sums.tcp.derived_tx_payload_bytes
                                  : sums.derived_tx_payload_bytes,
                           bytes);
+                if (!is_tcp)
+                    add_wire_bytes(sums, message_wire_bytes(model_, link));
             });
-            if (link.qps.size() == 1 && !link.is_cut_short)
-                nccl_.qps[link.qps.front()].derived_payload_bytes = link.attributed_bytes;
+            if (link.qps.size() == 1 && !link.is_cut_short) {
+                QpIdentity &identity = nccl_.qps[link.qps.front()];
+                identity.derived_payload_bytes = link.attributed_bytes;
+                identity.derived_wire_bytes = message_wire_bytes(model_, link);
+            }
         }
+        add_clear_to_send();
     }
 
 private:
+    static void add_wire_bytes(model::Sums &sums, const Known &bytes) {
+        sums.lacks_derived_wire_bytes = sums.lacks_derived_wire_bytes || !bytes;
+        if (sums.lacks_derived_wire_bytes)
+            sums.derived_tx_wire_bytes.reset();
+        else
+            add_known(sums.derived_tx_wire_bytes, bytes);
+    }
+
+    void add_clear_to_send() {
+        for (const Link &link : nccl_.links)
+            if (!link.is_send() && !link.qps.empty() && link.packets.messages != 0 &&
+                std::ranges::none_of(link.qps, [this](Index qp) { return is_measured(qp); })) {
+                const Known bytes = message_wire_bytes(model_, link);
+                if (link.qps.size() == 1)
+                    nccl_.qps[link.qps.front()].derived_wire_bytes = bytes;
+                for_each_sum(
+                    link, [&](model::Sums &sums, std::uint64_t) { add_wire_bytes(sums, bytes); });
+                add_known(nccl_.control.clear_to_send_derived_wire_bytes, bytes);
+            }
+    }
+
     [[nodiscard]] bool is_measured(Index qp) const {
         return model_.qps[qp].bytes.rung != model::BytesRung::None;
     }
@@ -73,8 +101,10 @@ private:
         const std::uint64_t bytes = link.attributed_bytes;
         const Index host = model_.sessions[link.session].host;
         visit(model_.total, bytes);
-        const topology::Tier tier =
-            link.tiers.empty() ? topology::Tier::Unknown : link.tiers.front().first;
+        const topology::Tier tier = !link.tiers.empty() ? link.tiers.front().first
+                                    : link.is_send() || link.qps.empty()
+                                        ? topology::Tier::Unknown
+                                        : model_.qps[link.qps.front()].tier;
         visit(model_.tiers[model::index_of(tier)], bytes);
         visit(sums_.process_of(host, link.tgid).all, bytes);
         const auto [destination, is_captured] = destination_of(link);

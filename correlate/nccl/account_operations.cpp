@@ -7,6 +7,7 @@
 
 #include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/account_control.h"
+#include "correlate/nccl/account_messages.h"
 #include "correlate/nccl/bytes_by_kind.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/link_meter.h"
@@ -366,9 +367,12 @@ private:
             return;
         }
         Link &link = nccl_.links[op.link];
-        if (!link.is_send())
+        if (!link.is_send()) {
+            note_received(model_, link, op);
             return;
+        }
         OpShare share = share_of(link, op, launch.order, op_index);
+        note_messages(model_, link, op, share);
         // Queue pairs that were chosen by their bytes agree with them by construction.
         const bool is_confirmed = share.rung == Rung::Exact && share.is_agreed && !link.is_by_bytes;
         share.rung = std::min(share.rung, link.rung);

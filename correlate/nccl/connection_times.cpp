@@ -155,6 +155,8 @@ OpTime ConnectionTimes::next(const TimedOp &op) {
     steps_ = base + op.nsteps;
     if (!stretches_[stretch_].is_joined || op.nsteps == 0)
         return time;
+    time.base_steps = base;
+    time.end_steps = steps_;
     sample(time, op.launch_ns, steps_);
     measure(time, op.launch_ns, base, steps_, op.nsteps);
     return time;

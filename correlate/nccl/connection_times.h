@@ -57,6 +57,8 @@ struct OpTime {
     std::uint64_t after_ns = 0;  // it ended after this; 0: not known
     std::uint64_t before_ns = 0; // and before this; 0: not known
     EndKnown known = EndKnown::No;
+    // Its place in NCCL's count, if that is certain: both are 0 otherwise.
+    std::uint64_t base_steps = 0, end_steps = 0;
 };
 
 // Gets the operations of a connection twice, in order: first all to learn(), then, after learned(),

@@ -172,6 +172,17 @@ Index only_communicator(const NcclFacts &nccl, const Link &link) {
     return only;
 }
 
+std::optional<std::int64_t> parameter_of(const NcclFacts &nccl, Index session, std::uint32_t tgid,
+                                         std::string_view name) {
+    const auto found = nccl.params_of_process.find({session, tgid});
+    if (found == nccl.params_of_process.end())
+        return std::nullopt;
+    for (const Index index : found->second)
+        if (const Param &param = nccl.gathered.params[index]; param.name == name)
+            return param.value;
+    return std::nullopt;
+}
+
 std::map<std::string, ParamValues> params_of(const NcclFacts &nccl, const Communicator &comm) {
     std::map<std::pair<Index, std::uint32_t>, std::vector<std::int32_t>> ranks; // of a process
     for (const Index index : comm.instances) {

@@ -54,6 +54,9 @@ using TierBytes = std::array<std::pair<std::uint64_t, std::uint64_t>, model::TIE
 [[nodiscard]] Index only_communicator(const NcclFacts &nccl, const Link &link);
 
 // By value: the ranks whose process has it.
+// The first recorded value: NCCL reads a parameter once. Absent: not recorded.
+[[nodiscard]] std::optional<std::int64_t> parameter_of(const NcclFacts &nccl, Index session,
+                                                       std::uint32_t tgid, std::string_view name);
 using ParamValues = std::map<std::int64_t, std::vector<std::int32_t>>;
 [[nodiscard]] std::map<std::string, ParamValues> params_of(const NcclFacts &nccl,
                                                            const Communicator &comm);

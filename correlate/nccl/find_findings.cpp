@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -18,6 +17,7 @@
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/far_nics.h"
 #include "correlate/nccl/network_plugins.h"
+#include "correlate/nccl/never_started.h"
 #include "correlate/nccl/param_text.h"
 #include "correlate/nccl/resolve.h"
 
@@ -31,8 +31,6 @@ namespace {
 
 constexpr std::uint32_t PORT_ACTIVE = 4; // enum ib_port_state
 constexpr std::size_t NAMES_SHOWN = 4;
-// Since 2.26 NCCL counts per communicator and excludes captured calls.
-constexpr std::uint32_t FIRST_WITH_OWN_COUNT = 22600;
 // From this version on the receiver of a connection takes the sender's traffic class.
 constexpr std::uint32_t FIRST_WITH_SENDERS_CLASS = 22707;
 constexpr std::int64_t NOT_SET = -1; // of an NCCL parameter
@@ -68,6 +66,7 @@ public:
         different_parameters();
         without_gpu_direct();
         different_bytes();
+        different_posts();
     }
 
 private:
@@ -177,7 +176,7 @@ private:
     void calls_that_were_not_started() {
         Sum sum;
         for (const Instance &instance : nccl_.instances)
-            if (const std::uint64_t n = never_started(instance); n != 0) {
+            if (const std::uint64_t n = never_started(nccl_, instance); n != 0) {
                 sum.count += n;
                 note(sum, instance);
             }
@@ -187,40 +186,6 @@ private:
                         "rejected: `collwire record --api-returns`",
                         sum.count),
             sum, "collectives");
-    }
-
-    // By NCCL's own count, at the last two moments at which every call had been launched.
-    [[nodiscard]] std::uint64_t never_started(const Instance &instance) const {
-        if (instance.version < FIRST_WITH_OWN_COUNT || !instance.created ||
-            instance.returned_calls == instance.n_calls)
-            return 0;
-        const CommStream &stream = nccl_.gathered.streams[instance.stream];
-        std::uint64_t called = 0;
-        std::array<std::uint64_t, 2> missing{UINT64_MAX, UINT64_MAX};
-        std::uint32_t call = 0;
-        bool is_same_moment = false;
-        for (std::uint32_t i = 0; i < instance.n_launches; ++i) {
-            const Launch &launch = stream.launches[instance.first_launch + i];
-            if ((launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0)
-                return 0;
-            if ((launch.flags & CW_NCCL_LAUNCH_LAUNCHED) == 0)
-                continue;
-            for (; call < instance.n_calls &&
-                   stream.calls[instance.first_call + call].time_ns <= launch.time_ns;
-                 ++call) {
-                const std::uint32_t index = instance.first_call + call;
-                called += is_counted_by_nccl(stream.calls[index]) &&
-                                  !is_grouped_broadcast(nccl_, instance, index)
-                              ? 1
-                              : 0;
-                is_same_moment = false;
-            }
-            if (!is_same_moment)
-                missing[0] = missing[1];
-            missing[1] = model::subtract_or_zero(called, launch.launched);
-            is_same_moment = true;
-        }
-        return missing[0] == UINT64_MAX ? 0 : std::min(missing[0], missing[1]);
     }
 
     void tcp_with_rdma() {
@@ -348,7 +313,7 @@ private:
         different(
             "traffic_class_differs", "the traffic class",
             [](const Qp &qp) {
-                return qp.has(CW_QP_ADDRESS) && qp.has(CW_QP_GRH)
+                return qp.has(CW_QP_ADDRESS) && qp.has(CW_QP_GRH) && !qp.has(CW_QP_FROM_NCCL)
                            ? std::optional<unsigned>(qp.address.traffic_class)
                            : std::nullopt;
             },
@@ -477,6 +442,37 @@ private:
             fmt::format("{} connection(s) carried other bytes than their operations need: {} B "
                         "more, {} B less",
                         sum.count, more, less),
+            sum, "connections");
+        nccl_.findings.back().evidence["more_bytes"] = more;
+        nccl_.findings.back().evidence["less_bytes"] = less;
+    }
+
+    void different_posts() {
+        Sum sum;
+        std::uint64_t more = 0;
+        std::uint64_t less = 0;
+        for (const PostDifference &of : nccl_.verified.differences) {
+            const Link &link = nccl_.links[of.link];
+            ++sum.count;
+            sum.payload_bytes = add_saturating(sum.payload_bytes, of.posted_bytes);
+            more = add_saturating(more, model::subtract_or_zero(of.posted_bytes, of.derived_bytes));
+            less = add_saturating(less, model::subtract_or_zero(of.derived_bytes, of.posted_bytes));
+            sum.hosts.insert(host_of(link).name);
+            if (const Index comm = only_communicator(nccl_, link); comm != NONE)
+                sum.communicators.insert(comm);
+            sum.names.insert(fmt::format(
+                "{} rank {} to rank {}{}: {} B posted for {} operation(s), {} B computed",
+                host_of(link).name, link.rank, link.peer,
+                link.channels.empty() ? "" : fmt::format(" channel {}", link.channels.front()),
+                of.posted_bytes, of.operations, of.derived_bytes));
+        }
+        if (sum.count == 0)
+            return;
+        add("posts_differ",
+            fmt::format("in slices, {} connection(s) posted other bytes than were computed from "
+                        "their operations, {} B more, {} B less: {}. Bytes that are computed only "
+                        "may be wrong. Fix: `collwire record --posts=on` counts all posts",
+                        sum.count, more, less, list_of(sum.names)),
             sum, "connections");
         nccl_.findings.back().evidence["more_bytes"] = more;
         nccl_.findings.back().evidence["less_bytes"] = less;

@@ -234,6 +234,7 @@ private:
                                  nccl_.links[index].rung,
                                  index,
                                  true,
+                                 {},
                                  {}};
     }
 
@@ -321,6 +322,7 @@ private:
                         Rung::Inferred,
                         found->second,
                         true,
+                        {},
                         {}};
         }
     }

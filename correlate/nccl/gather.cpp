@@ -7,6 +7,7 @@
 #include "collwire/nccl_comm_records.h"
 #include "collwire/nccl_connection_records.h"
 #include "collwire/nccl_launch_records.h"
+#include "collwire/post_records.h"
 #include "collwire/record_kinds.h"
 #include "collwire/socket_records.h"
 #include "correlate/capture/reader.h"
@@ -100,6 +101,8 @@ bool Gather::add(Index session, const cw_header &header, std::span<const std::by
         return add_progress(session, record);
     case CW_KIND_NCCL_STEPS:
         return add_steps(session, record);
+    case CW_KIND_POST_OPERATIONS:
+        return add_post_operations(session, record);
     case CW_KIND_NCCL_SHAPE_TASK:
         return add_shape_task(session, record);
     case CW_KIND_NCCL_SHAPE_OPS:
@@ -302,14 +305,25 @@ bool Gather::add_steps(Index session, std::span<const std::byte> record) {
     return true;
 }
 
+bool Gather::add_post_operations(Index session, std::span<const std::byte> record) {
+    const auto from = record_as<cw_post_operations>(record);
+    if (!is_counted(counts_.post_operations, MAX_CALLS))
+        return false;
+    gathered_.post_operations[{from.connection, session, from.tgid}].push_back(
+        {from.header.time_ns, from.begin_ns, from.from_steps, from.to_steps, from.bytes,
+         from.operations, (from.flags & CW_POST_OPERATIONS_FAULT) != 0});
+    return true;
+}
+
 bool Gather::add_channel(Index session, std::span<const std::byte> record) {
     Channel channel;
     channel.record = record_as<cw_nccl_channel>(record);
     channel.time_ns = channel.record.header.time_ns;
-    channel.order = capture::order_of(record);
+    auto order = capture::order_of(record);
     if (!is_counted(counts_.channels, MAX_OTHER_RECORDS) ||
-        !is_counted(counts_.ranks, MAX_ORDER_RANKS, channel.order.size()))
+        !is_counted(counts_.ranks, MAX_ORDER_RANKS, order.size()))
         return false;
+    channel.order = ring_orders_.keep(std::move(order));
     stream_of(session, channel.record.tgid, channel.record.comm)
         .channels.push_back(std::move(channel));
     return true;

@@ -40,8 +40,8 @@ private:
         std::uint64_t calls = 0, returns = 0, launches = 0, tasks = 0, shapes = 0, ranks = 0,
                       comms = 0, ends = 0, channels = 0, locals = 0, params = 0, images = 0,
                       processes = 0, connections = 0, networks = 0, progress = 0, steps = 0,
-                      closed_sockets = 0, errors = 0, gpu_kernels = 0, gpu_windows = 0,
-                      gpu_others = 0, nvlink_samples = 0, nvlink_others = 0;
+                      post_operations = 0, closed_sockets = 0, errors = 0, gpu_kernels = 0,
+                      gpu_windows = 0, gpu_others = 0, nvlink_samples = 0, nvlink_others = 0;
     };
 
     CommStream &stream_of(Index session, std::uint32_t tgid, std::uint64_t address);
@@ -55,6 +55,7 @@ private:
     bool add_shape_ops(Index session, std::span<const std::byte> record);
     bool add_progress(Index session, std::span<const std::byte> record);
     bool add_steps(Index session, std::span<const std::byte> record);
+    bool add_post_operations(Index session, std::span<const std::byte> record);
     bool add_channel(Index session, std::span<const std::byte> record);
     bool add_connection(Index session, std::span<const std::byte> record);
     bool add_process(Index session, std::span<const std::byte> record);
@@ -81,6 +82,7 @@ private:
     GatheredNvlink *nvlink_gpu_of(Index session, std::uint32_t gpu);
 
     Gathered gathered_;
+    RingOrders ring_orders_;
     Counts counts_;                         // of the capture that was started last
     ByAddress<std::vector<Index>> sockets_; // by inode
     ByAddress<Index> images_;               // by number

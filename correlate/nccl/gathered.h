@@ -21,6 +21,7 @@
 #include "correlate/model/known.h"
 #include "correlate/nccl/byte_series.h"
 #include "correlate/nccl/connection_times.h"
+#include "correlate/nccl/ring_orders.h"
 
 namespace collwire::nccl {
 
@@ -39,6 +40,18 @@ struct AddressHash {
     std::size_t operator()(const AddressKey &key) const;
 };
 template <typename T> using ByAddress = std::unordered_map<AddressKey, T, AddressHash>;
+
+// cw_post_operations
+struct PostOperations {
+    std::uint64_t end_ns = 0;
+    std::uint64_t begin_ns = 0;
+    std::uint64_t from_steps = 0;
+    std::uint64_t to_steps = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t operations = 0;
+    bool is_fault = false;
+    friend auto operator<=>(const PostOperations &, const PostOperations &) = default;
+};
 
 struct Call {
     std::uint64_t time_ns = 0;
@@ -90,7 +103,7 @@ struct MoreTasks {
 struct Channel {
     std::uint64_t time_ns = 0;
     cw_nccl_channel record{};
-    std::vector<std::int32_t> order;
+    RingOrder order;
 };
 
 // All records for one address of one process. Communicators are created and destroyed there.
@@ -304,6 +317,7 @@ struct Gathered {
     // By address of the connection.
     ByAddress<std::vector<StepSample>> steps;
     ByAddress<std::vector<ProgressEvent>> progress;
+    ByAddress<std::vector<PostOperations>> post_operations;
     std::vector<GpuProcess> gpu_processes;
     std::vector<GatheredNvlink> nvlink_gpus;
     std::vector<GatheredXid> xids;

@@ -23,8 +23,8 @@ public:
             for (const Operation &operation : *all)
                 add(operation);
         for (auto &[kind, phases] : kinds_)
-            for (auto *samples : {&phases.late_host_ns, &phases.late_gpu_ns, &phases.waiting_ns,
-                                  &phases.moving_ns, &phases.last_behind_first_ns})
+            for (auto *samples : {&phases.late_host, &phases.late_gpu, &phases.waiting,
+                                  &phases.moving, &phases.last_behind_first})
                 std::sort(samples->begin(), samples->end());
         return std::move(kinds_);
     }
@@ -48,19 +48,23 @@ private:
         phases.rank_kernels += kernels.size();
         for (const gpu::RankPhases &rank : gpu::phases_of(kernels)) {
             if (rank.has_launch) {
-                phases.late_gpu_ns.push_back(rank.late_gpu_ns);
+                phases.late_gpu.push_back({rank.late_gpu_ns, 0});
                 if (is_whole)
-                    phases.late_host_ns.push_back(rank.late_host_ns);
+                    phases.late_host.push_back({rank.late_host_ns, rank.late_host_error_ns});
             }
             if (!is_whole)
                 continue;
-            phases.waiting_ns.push_back(rank.waiting_ns);
+            phases.waiting.push_back({rank.waiting_ns, rank.meeting_error_ns});
             if (!rank.is_running)
-                phases.moving_ns.push_back(rank.moving_ns);
+                phases.moving.push_back({rank.moving_ns, rank.meeting_error_ns});
         }
         if (const gpu::LastRank last = gpu::last_rank_of(kernels); is_whole && last.rank >= 0) {
+            if (!last.is_certain) {
+                ++phases.last_within_error;
+                return;
+            }
             ++phases.last_ranks[last.rank];
-            phases.last_behind_first_ns.push_back(last.behind_first_ns);
+            phases.last_behind_first.push_back({last.behind_first_ns, 0});
         }
     }
 
@@ -81,8 +85,10 @@ private:
             const auto on_common_clock = [&](std::uint64_t time_ns) {
                 return time_ns == 0 ? 0 : clock_.time_ns(instance.host, time_ns);
             };
+            const CommonTime start = clock_.time(instance.host, kernel.start_ns);
             kernels.push_back({instance.record.rank, on_common_clock(call.launch->time_ns),
-                               on_common_clock(kernel.start_ns), on_common_clock(kernel.end_ns)});
+                               start.time_ns, on_common_clock(kernel.end_ns), instance.host,
+                               start.error_ns().value_or(gpu::NO_BOUND_NS)});
         }
         return kernels;
     }
@@ -95,9 +101,9 @@ private:
 
 } // namespace
 
-std::uint64_t percentile(const std::vector<std::uint64_t> &sorted, unsigned percent) {
+PhaseSample percentile(const std::vector<PhaseSample> &sorted, unsigned percent) {
     if (sorted.empty())
-        return 0;
+        return {};
     const std::size_t place = (sorted.size() * percent + 99) / 100;
     return sorted[std::min(std::max<std::size_t>(place, 1), sorted.size()) - 1];
 }

@@ -21,20 +21,31 @@ struct GpuKind {
     friend auto operator<=>(const GpuKind &, const GpuKind &) = default;
 };
 
-// Of each rank of each operation. Nanoseconds; sorted.
+// A time between ranks, and how far the clocks of their hosts allow it to be off.
+struct PhaseSample {
+    std::uint64_t value_ns = 0;
+    std::uint64_t error_ns = 0;
+
+    // No claim then: the time may be nothing.
+    [[nodiscard]] bool is_within_error() const { return error_ns != 0 && error_ns >= value_ns; }
+    friend auto operator<=>(const PhaseSample &, const PhaseSample &) = default;
+};
+
+// Of each rank of each operation. Sorted.
 struct GpuPhases {
     std::uint64_t operations = 0; // with a kernel of at least one rank
     std::uint64_t whole = 0;      // with the kernels of all ranks
     std::uint64_t rank_kernels = 0;
-    std::vector<std::uint64_t> late_host_ns, late_gpu_ns;
+    std::vector<PhaseSample> late_host, late_gpu;
     // Between ranks: only of operations with the kernels of all ranks.
-    std::vector<std::uint64_t> waiting_ns, moving_ns;
+    std::vector<PhaseSample> waiting, moving;
     std::map<std::int32_t, std::uint64_t> last_ranks; // how often a rank's kernel started last
-    std::vector<std::uint64_t> last_behind_first_ns;
+    std::uint64_t last_within_error = 0;        // operations whose last rank the clocks do not show
+    std::vector<PhaseSample> last_behind_first; // of the others
 };
 
 // `share` of the sorted samples is at most the result. 0 for none: ask whether there are any.
-[[nodiscard]] std::uint64_t percentile(const std::vector<std::uint64_t> &sorted, unsigned percent);
+[[nodiscard]] PhaseSample percentile(const std::vector<PhaseSample> &sorted, unsigned percent);
 
 [[nodiscard]] std::map<GpuKind, GpuPhases> gpu_phases(const model::Model &model);
 

@@ -23,7 +23,7 @@ constexpr std::uint64_t SIZE_HEADER_BYTES = 4;
 constexpr std::uint64_t GREETING_BYTES = 64;
 // Samples of a flow's queue pairs within this time count as one.
 constexpr std::uint64_t TOGETHER_NS = 100'000'000;
-// A counter may be read this long after its time was taken.
+// Of earlier recorders: a counter may be read this long after its time was taken.
 constexpr std::uint64_t READ_LATE_NS = 2'000'000;
 // No bytes for this long, by the time of the last frame or by unchanged samples.
 constexpr std::uint64_t QUIET_NS = 200'000'000;

@@ -12,6 +12,7 @@
 #include "collwire/nccl_connection_records.h"
 #include "collwire/nccl_launch_records.h"
 #include "correlate/model/model.h"
+#include "correlate/nccl/describe.h"
 #include "correlate/nccl/neighbours.h"
 #include "correlate/nccl/resolve.h"
 
@@ -95,13 +96,8 @@ public:
 private:
     // Of the process; otherwise NCCL's default.
     [[nodiscard]] std::int64_t parameter(std::string_view name, std::int64_t otherwise) const {
-        const auto found = nccl_.params_of_process.find({instance_.session, instance_.record.tgid});
-        if (found == nccl_.params_of_process.end())
-            return otherwise;
-        for (const Index index : found->second)
-            if (const Param &param = nccl_.gathered.params[index]; param.name == name)
-                return param.value;
-        return otherwise;
+        return parameter_of(nccl_, instance_.session, instance_.record.tgid, name)
+            .value_or(otherwise);
     }
 
     // Absent: not inside the node, or over the network inside it, which is accounted elsewhere.

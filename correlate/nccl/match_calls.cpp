@@ -331,21 +331,26 @@ private:
         }
     }
 
-    void match_tasks(Launch &launch, std::uint32_t index) {
-        if (index >= due_until_)
-            count_due(index);
-        Due &due = due_;
+    // `take`: of the calls with equal arguments.
+    template <typename Take>
+    void give_due_calls(Launch &launch, std::uint32_t index, Due &due, Take take) {
         give_calls(launch, [&](const cw_nccl_task_ref &task, const cw_nccl_shape_task *shape) {
             Rung rung = Rung::Exact;
             std::uint32_t call = NONE;
             if (is_part(shape))
                 call = take_part(*shape, launch, index, due.parts[part_key(*shape)], rung);
             else if (const auto queue = by_hash_.find(task.arguments_hash); queue != by_hash_.end())
-                call = take_called(queue->second, launch, due.tasks[task.arguments_hash], rung);
+                call = (this->*take)(queue->second, launch, due.tasks[task.arguments_hash], rung);
             if (call != NONE)
                 join(call, index, rung);
             return call;
         });
+    }
+
+    void match_tasks(Launch &launch, std::uint32_t index) {
+        if (index >= due_until_)
+            count_due(index);
+        give_due_calls(launch, index, due_, &Matcher::take_called);
     }
 
     // The first launch of a captured plan binds its calls, later ones repeat them.
@@ -357,17 +362,7 @@ private:
         }
         Due due;
         count_tasks(launch, due);
-        give_calls(launch, [&](const cw_nccl_task_ref &task, const cw_nccl_shape_task *shape) {
-            Rung rung = Rung::Exact;
-            std::uint32_t call = NONE;
-            if (is_part(shape))
-                call = take_part(*shape, launch, index, due.parts[part_key(*shape)], rung);
-            else if (const auto queue = by_hash_.find(task.arguments_hash); queue != by_hash_.end())
-                call = take_first(queue->second, launch, due.tasks[task.arguments_hash], rung);
-            if (call != NONE)
-                join(call, index, rung);
-            return call;
-        });
+        give_due_calls(launch, index, due, &Matcher::take_first);
     }
 
     static constexpr std::size_t MAX_LOOKED_AT = 1024;

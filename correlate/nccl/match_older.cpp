@@ -12,6 +12,7 @@
 #include "collwire/nccl_launch_records.h"
 #include "correlate/model/address.h"
 #include "correlate/nccl/captured_plans.h"
+#include "correlate/nccl/describe.h"
 #include "correlate/nccl/older_plan.h"
 #include "correlate/nccl/resolve.h"
 
@@ -48,13 +49,7 @@ private:
 
     // Of the process; 0: not recorded. NCCL reads it once.
     [[nodiscard]] std::int64_t parameter(std::string_view name) const {
-        const auto found = nccl_.params_of_process.find({instance_.session, instance_.record.tgid});
-        if (found == nccl_.params_of_process.end())
-            return 0;
-        for (const Index index : found->second)
-            if (const Param &param = nccl_.gathered.params[index]; param.name == name)
-                return param.value;
-        return 0;
+        return parameter_of(nccl_, instance_.session, instance_.record.tgid, name).value_or(0);
     }
 
     void make_rules(std::map<Index, ChannelsSeen> &channels) {

@@ -19,9 +19,11 @@
 #include "correlate/nccl/errors.h"
 #include "correlate/nccl/gathered.h"
 #include "correlate/nccl/gpu_kernels.h"
+#include "correlate/nccl/lateness.h"
 #include "correlate/nccl/local_traffic.h"
 #include "correlate/nccl/nvlink_facts.h"
 #include "correlate/nccl/op_bytes.h"
+#include "correlate/nccl/op_messages.h"
 
 namespace collwire::nccl {
 
@@ -200,6 +202,7 @@ struct ShapeOp {
     std::uint64_t payload_bytes = 0;
     std::uint64_t data_bytes = 0;
     std::uint64_t messages = 0;
+    Index packets = NONE; // in NcclFacts, of NET/IB; NONE: not known
 };
 
 struct Shape {
@@ -254,6 +257,17 @@ struct Interval {
     std::uint64_t last_bytes = 0;
 };
 
+// How the wire bytes of a connection's messages follow from their sizes; account_messages.h.
+struct MessageWire {
+    bool is_found = false; // the others are valid
+    bool is_known = false;
+    std::size_t mtu_class = 0; // in MessagePackets::packets
+    std::uint64_t packet_bytes = 0;
+    std::uint64_t plain_bytes = 0, immediate_bytes = 0; // of a request, more
+
+    bool operator==(const MessageWire &) const = default;
+};
+
 // A flow: the queue pairs or sockets that carry the operations of one connection, or of several
 // that share them.
 struct Link {
@@ -283,6 +297,9 @@ struct Link {
     std::uint64_t measured_bytes = 0;     // over its time in the recording
     std::uint64_t attributed_bytes = 0;   // of operations
     std::uint64_t attributed_wire_bytes = 0;
+    MessagePackets packets;     // of the operations, by their sizes
+    bool lacks_packets = false; // not known for one of them
+    MessageWire message_wire;
     std::uint64_t attributed_header_bytes = 0; // net_socket's, with the operations' bytes
     std::uint64_t greeting_bytes = 0;          // net_socket's first bytes on a new socket
     Known wire_bytes;
@@ -313,6 +330,8 @@ struct QpIdentity {
     // Payload of the operations, if it was not measured and is the only queue pair of its
     // connection.
     Known derived_payload_bytes;
+    // With the headers of its messages; also of a receiver, whose messages are clear-to-send.
+    Known derived_wire_bytes;
 };
 
 struct SocketIdentity {
@@ -371,6 +390,7 @@ struct ControlSockets {
 // Control traffic.
 struct Control {
     Known clear_to_send_payload_bytes, clear_to_send_wire_bytes;
+    Known clear_to_send_derived_wire_bytes; // of queue pairs without a measurement: computed
     Known flush_payload_bytes, flush_wire_bytes;
     Known ack_wire_bytes;
     Known socket_header_bytes; // net_socket's size headers and connection greeting
@@ -386,6 +406,49 @@ struct UnlistedLaunches {
     std::uint64_t launches = 0;
     Known payload_bytes = 0; // of all of them
     Rung rung = Rung::Exact; // the weakest of those bytes
+};
+
+// In a slice, a connection's whole operations had other bytes than those computed.
+struct PostDifference {
+    Index link = NONE;
+    std::uint64_t begin_ns = 0, end_ns = 0; // of the slice
+    std::uint64_t operations = 0;
+    std::uint64_t posted_bytes = 0;
+    std::uint64_t derived_bytes = 0;
+};
+
+// Bytes computed from operations, checked against the posts of slices: verify_posts.h. A connection
+// counts once for each slice.
+struct PostVerification {
+    std::uint64_t slices = 0;
+    std::uint64_t slices_ns = 0; // all of them together
+    std::uint64_t on_ns = 0, period_ns = 0;
+    // Of NCCL operations whose posts were counted in slices.
+    std::uint64_t derived_bytes = 0;
+    std::uint64_t verified_bytes = 0; // equal
+    std::uint64_t operations = 0;     // with these, one for each connection
+    std::uint64_t connections_equal = 0;
+    std::map<std::string, std::uint64_t> not_compared; // why, and how many
+    std::vector<PostDifference> differences;
+    // No NCCL connection has them, and their process posted in slices: their bytes are in no sum.
+    std::uint64_t queue_pairs_not_counted = 0;
+};
+
+struct MessageDifference {
+    Index link = NONE;
+    std::uint64_t measured_wire_bytes = 0;
+    std::uint64_t derived_wire_bytes = 0;
+};
+
+// Queue pairs whose wire bytes were measured, and computed as well: account_messages.h.
+struct MessageComparison {
+    std::uint64_t equal = 0;
+    std::uint64_t equal_bytes = 0;
+    std::uint64_t not_computed = 0;
+    std::vector<MessageDifference> different;
+};
+struct MessageComparisons {
+    MessageComparison data, clear_to_send;
 };
 
 struct Finding {
@@ -408,6 +471,7 @@ struct NcclFacts {
     std::vector<std::vector<CallJoin>> call_joins;      // by stream and call
     std::vector<std::vector<std::uint32_t>> task_calls; // by stream and task: call; NONE: not known
     std::vector<Shape> shapes;
+    std::vector<MessagePackets> packets; // of the shapes' operations
     std::vector<Link> links;
     std::vector<QpIdentity> qps;         // by Model::qps
     std::vector<SocketIdentity> sockets; // by Gathered::sockets
@@ -419,6 +483,9 @@ struct NcclFacts {
     std::map<MatrixKey, MatrixCell> matrix;
     Totals totals;
     Control control;
+    PostVerification verified;
+    MessageComparisons messages;
+    std::vector<Lateness> lateness; // by instance
     GpuFacts gpu;
     LocalFacts local;
     NvlinkFacts nvlink;

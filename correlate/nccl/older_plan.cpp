@@ -428,4 +428,31 @@ std::optional<std::vector<OlderOp>> place_collectives(const OlderRules &rules,
     return agreed.take();
 }
 
+std::uint8_t algorithm_of_pattern(std::uint8_t pattern) {
+    switch (pattern) {
+    case CW_NCCL_PATTERN_RING:
+    case CW_NCCL_PATTERN_RING_TWICE:
+    case CW_NCCL_PATTERN_PIPELINE_FROM:
+    case CW_NCCL_PATTERN_PIPELINE_TO:
+        return CW_NCCL_RING;
+    case CW_NCCL_PATTERN_TREE_UP:
+    case CW_NCCL_PATTERN_TREE_DOWN:
+    case CW_NCCL_PATTERN_TREE_UP_DOWN:
+        return CW_NCCL_TREE;
+    case CW_NCCL_PATTERN_COLLNET_CHAIN:
+        return CW_NCCL_COLLNET_CHAIN;
+    case CW_NCCL_PATTERN_COLLNET_DIRECT:
+        return CW_NCCL_COLLNET_DIRECT;
+    case CW_NCCL_PATTERN_NVLS:
+        return CW_NCCL_NVLS;
+    case CW_NCCL_PATTERN_NVLS_TREE:
+        return CW_NCCL_NVLS_TREE;
+    case CW_NCCL_PATTERN_PAT_UP:
+    case CW_NCCL_PATTERN_PAT_DOWN:
+        return CW_NCCL_PAT;
+    default:
+        return CW_NCCL_ALGORITHM_UNKNOWN;
+    }
+}
+
 } // namespace collwire::nccl

@@ -20,6 +20,9 @@ namespace collwire::nccl {
 inline constexpr std::uint32_t OLDEST_PLANNED_VERSION = 22000;
 inline constexpr std::uint32_t FIRST_VERSION_WITH_TASKS = 22400;
 
+// enum cw_nccl_algorithm, by the operation's pattern: before 2.24 an operation does not contain it.
+[[nodiscard]] std::uint8_t algorithm_of_pattern(std::uint8_t pattern);
+
 struct OlderCall {
     std::uint8_t func = CW_NCCL_FUNC_UNKNOWN;
     std::uint8_t datatype = 0;

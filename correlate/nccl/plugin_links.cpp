@@ -212,7 +212,7 @@ private:
         link.qps.push_back(qp);
         link.is_by_bytes = true;
         nccl_.qps[qp] = {
-            link.is_send() ? Role::Data : Role::ClearToSend, Rung::Inferred, index, true, {}};
+            link.is_send() ? Role::Data : Role::ClearToSend, Rung::Inferred, index, true, {}, {}};
     }
 
     [[nodiscard]] std::tuple<std::uint64_t, std::int32_t, std::int32_t, Index>

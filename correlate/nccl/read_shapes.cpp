@@ -11,7 +11,9 @@
 #include "collwire/nccl_comm_records.h"
 #include "collwire/nccl_connection_records.h"
 #include "collwire/nccl_launch_records.h"
+#include "correlate/nccl/message_rules.h"
 #include "correlate/nccl/neighbours.h"
+#include "correlate/nccl/older_plan.h"
 #include "correlate/nccl/op_bytes.h"
 #include "correlate/nccl/resolve.h"
 
@@ -33,7 +35,7 @@ constexpr std::size_t MAX_DIVIDED = 10'000'000;
 
 class ShapeReader {
 public:
-    explicit ShapeReader(Model &model) : nccl_(model.nccl) {}
+    explicit ShapeReader(Model &model) : nccl_(model.nccl), packets_(model) {}
 
     void run() {
         connection_link_.assign(nccl_.gathered.connections.size(), NONE);
@@ -140,7 +142,7 @@ private:
             shape.algorithm = op.algorithm != CW_NCCL_ALGORITHM_UNKNOWN &&
                                       op.func != CW_NCCL_ALL_GATHER_V // which does not set it
                                   ? op.algorithm
-                                  : algorithm_of(op.pattern);
+                                  : algorithm_of_pattern(op.pattern);
     }
 
     static void note_share(Shape &shape, const cw_nccl_op &op) {
@@ -148,34 +150,6 @@ private:
             op.pattern == CW_NCCL_PATTERN_SEND || op.pattern == CW_NCCL_PATTERN_RECV;
         if (!is_transfer && op.task < shape.tasks.size() && op.channel_bytes != 0)
             shape.known_shares.push_back({op.task, op.channel, op.channel_bytes});
-    }
-
-    // Before 2.24 an operation does not contain it.
-    static std::uint8_t algorithm_of(std::uint8_t pattern) {
-        switch (pattern) {
-        case CW_NCCL_PATTERN_RING:
-        case CW_NCCL_PATTERN_RING_TWICE:
-        case CW_NCCL_PATTERN_PIPELINE_FROM:
-        case CW_NCCL_PATTERN_PIPELINE_TO:
-            return CW_NCCL_RING;
-        case CW_NCCL_PATTERN_TREE_UP:
-        case CW_NCCL_PATTERN_TREE_DOWN:
-        case CW_NCCL_PATTERN_TREE_UP_DOWN:
-            return CW_NCCL_TREE;
-        case CW_NCCL_PATTERN_COLLNET_CHAIN:
-            return CW_NCCL_COLLNET_CHAIN;
-        case CW_NCCL_PATTERN_COLLNET_DIRECT:
-            return CW_NCCL_COLLNET_DIRECT;
-        case CW_NCCL_PATTERN_NVLS:
-            return CW_NCCL_NVLS;
-        case CW_NCCL_PATTERN_NVLS_TREE:
-            return CW_NCCL_NVLS_TREE;
-        case CW_NCCL_PATTERN_PAT_UP:
-        case CW_NCCL_PATTERN_PAT_DOWN:
-            return CW_NCCL_PAT;
-        default:
-            return CW_NCCL_ALGORITHM_UNKNOWN;
-        }
     }
 
     void gather_facts(Index instance_index, const cw_nccl_op &from, const Shape &shape, ShapeOp &op,
@@ -420,6 +394,7 @@ private:
                 } else if (k != 0) {
                     op.messages = 0; // the first one has all of them
                 }
+                op.packets = NONE;
                 op.is_continued = divided.size() > first;
                 if (!parts || op.messages != 0)
                     divided.push_back(op);
@@ -477,7 +452,7 @@ private:
         }
     }
 
-    static void derive(ShapeOp &op, const OpFacts &facts) {
+    void derive(ShapeOp &op, const OpFacts &facts) {
         if (op.link == NONE)
             return;
         if (const auto bytes = derive_op_bytes(facts)) {
@@ -486,6 +461,7 @@ private:
             op.payload_bytes = bytes->payload_bytes;
             op.data_bytes = bytes->data_bytes;
             op.messages = bytes->messages;
+            op.packets = packets_.of(op.link, facts);
             return;
         }
         // No step carries more than this.
@@ -497,6 +473,7 @@ private:
     }
 
     NcclFacts &nccl_;
+    PacketsOfOperations packets_;
     std::vector<Index> connection_link_;
     std::map<PairKey, std::optional<std::uint32_t>> first_channels_; // absent: several
     std::unordered_map<Index, Index> shapes_;                        // gathered: read

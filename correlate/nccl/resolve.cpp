@@ -5,7 +5,10 @@
 
 #include "collwire/nccl_launch_records.h"
 #include "collwire/node_records.h"
+#include "correlate/nccl/account_messages.h"
 #include "correlate/nccl/assumed_launches.h"
+#include "correlate/nccl/clock_order.h"
+#include "correlate/nccl/late_ranks.h"
 #include "correlate/nccl/plugin_links.h"
 
 namespace collwire::nccl {
@@ -28,9 +31,13 @@ void resolve(model::Model &model, const topology::Topology *topology) {
     account_operations(model);
     account_sockets(model);
     account_derived(model);
+    compare_messages(model);
     account_local(model);
-    time_operations(model);
+    ClockOrderFinder clock_order(model);
+    time_operations(model, clock_order);
     join_gpu(model);
+    solve_node_clocks(model, clock_order);
+    find_lateness(model);
     join_nvlink(model);
     find_findings(model);
     find_errors(model);

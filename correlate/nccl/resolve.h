@@ -10,6 +10,8 @@
 
 namespace collwire::nccl {
 
+class ClockOrderFinder;
+
 // Needs paired queue pairs, their tiers and bytes.
 void resolve(model::Model &model, const topology::Topology *topology);
 
@@ -36,8 +38,8 @@ void account_operations(model::Model &model);
 // Adds NCCL's sockets, and the computed bytes of unmeasured connections, to the sums of the model.
 void account_sockets(model::Model &model);
 void account_derived(model::Model &model);
-// Finds the end times of operations.
-void time_operations(model::Model &model);
+// Finds the end times of operations. `clock_order` sees each part of each operation.
+void time_operations(model::Model &model, ClockOrderFinder &clock_order);
 // Finds the launch of each GPU kernel.
 void join_gpu(model::Model &model);
 // Measures NVLinks, and finds where their failures began.

@@ -7,7 +7,9 @@
 
 #include "collwire/nccl_comm_records.h"
 #include "correlate/model/counters.h"
+#include "correlate/nccl/clock_order.h"
 #include "correlate/nccl/resolve.h"
+#include "correlate/nccl/verify_posts.h"
 
 namespace collwire::nccl {
 
@@ -160,11 +162,14 @@ void complete(Operation &operation) {
 
 } // namespace
 
-void time_operations(Model &model) {
+void time_operations(Model &model, ClockOrderFinder &clock_order) {
     NcclFacts &nccl = model.nccl;
+    PostVerifier verifier(model);
     if (nccl.gathered.steps.empty() && nccl.gathered.progress.empty())
-        return;
+        return verifier.finish();
     OperationTimer(model).for_each([&](const PlaceOfOp &at, const OpTime &time) {
+        verifier.add(at, time);
+        clock_order.add(at, time);
         const Instance &instance = nccl.instances[at.instance];
         const Launch &launch = nccl.gathered.streams[instance.stream].launches[at.launch];
         const auto [is_pair, index] =
@@ -173,6 +178,7 @@ void time_operations(Model &model) {
             add_part(is_pair ? nccl.p2p[index] : nccl.collectives[index],
                      model.hosts[instance.host], launch.time_ns, time);
     });
+    verifier.finish();
     for (std::vector<Operation> *operations : {&nccl.collectives, &nccl.p2p})
         for (Operation &operation : *operations)
             complete(operation);

@@ -12,25 +12,46 @@
 namespace collwire::nccl {
 namespace {
 
+struct Uncertain {
+    PlaceOfOp place;
+    std::size_t order = 0;
+};
+
 struct Candidate {
     std::optional<PlaceOfOp> place;
     bool is_certain = false;
     std::uint64_t seen_ns = 0;
+    // The last one on each connection whose place is not known.
+    std::unordered_map<Index, Uncertain> uncertain;
+    std::size_t n_uncertain = 0;
 };
 
-void consider(Candidate &of, const UnderWay &asked, const PlaceOfOp &place, std::uint64_t launch_ns,
-              const OpTime &time) {
+void consider(Candidate &of, const UnderWay &asked, const PlaceOfOp &place, Index connection,
+              std::uint64_t launch_ns, const OpTime &time) {
     const std::uint64_t end_ns = time.known == EndKnown::Measured ? time.end_ns : time.before_ns;
     const bool is_done = time.known != EndKnown::No && end_ns <= asked.time_ns;
-    if (launch_ns > asked.time_ns || is_done)
+    // A connection carries operations one after the other: those before it are done, too.
+    if (is_done && connection != NONE)
+        of.uncertain.erase(connection);
+    if (launch_ns > asked.time_ns || is_done || of.is_certain)
         return;
+    if (time.after_ns == 0) {
+        of.uncertain[connection] = {place, ++of.n_uncertain};
+        return;
+    }
     // The first one with a known place, else the last one.
-    if (of.is_certain)
-        return;
-    const bool is_certain = time.after_ns != 0;
+    of.is_certain = true;
     of.place = place;
-    of.is_certain = is_certain;
-    of.seen_ns = is_certain && time.after_ns > launch_ns ? time.after_ns : 0;
+    of.seen_ns = time.after_ns > launch_ns ? time.after_ns : 0;
+}
+
+void choose_uncertain(Candidate &of) {
+    std::size_t last = 0;
+    for (const auto &[connection, one] : of.uncertain)
+        if (!of.is_certain && one.order > last) {
+            last = one.order;
+            of.place = one.place;
+        }
 }
 
 } // namespace
@@ -49,16 +70,17 @@ void find_under_way(const model::Model &model, std::span<UnderWay> asked) {
     OperationTimer(model).for_each([&](const PlaceOfOp &place, const OpTime &time) {
         const Instance &instance = nccl.instances[place.instance];
         const Launch &launch = nccl.gathered.streams[instance.stream].launches[place.launch];
-        const Index link = nccl.shapes[launch.shape_index].ops[place.op].link;
+        const ShapeOp &op = nccl.shapes[launch.shape_index].ops[place.op];
         const auto consider_all = [&](const auto &asks, Index key) {
             if (const auto found = asks.find(key); found != asks.end())
                 for (const std::size_t i : found->second)
-                    consider(candidates[i], asked[i], place, launch.time_ns, time);
+                    consider(candidates[i], asked[i], place, op.connection, launch.time_ns, time);
         };
-        consider_all(by_link, link);
+        consider_all(by_link, op.link);
         consider_all(by_instance, place.instance);
     });
     for (std::size_t i = 0; i < asked.size(); ++i) {
+        choose_uncertain(candidates[i]);
         if (!candidates[i].place)
             continue;
         const PlaceOfOp &place = *candidates[i].place;

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 #include "collwire/gpu_records.h"
 #include "correlate/capture/gpu_names.h"
 #include "correlate/nccl/describe.h"
@@ -79,13 +81,21 @@ Json guest_json(const Model &model, const nccl::GpuGuest &guest) {
             {"devices", std::move(devices)}};
 }
 
-Json samples_json(const std::vector<std::uint64_t> &sorted) {
+Json sample_json(const nccl::PhaseSample &sample) {
+    return sample.is_within_error() ? Json(nullptr) : Json(sample.value_ns);
+}
+
+Json samples_json(const std::vector<nccl::PhaseSample> &sorted) {
     if (sorted.empty())
         return nullptr;
+    const auto within_error =
+        std::count_if(sorted.begin(), sorted.end(),
+                      [](const nccl::PhaseSample &sample) { return sample.is_within_error(); });
     return {{"n", sorted.size()},
-            {"p50_ns", nccl::percentile(sorted, 50)},
-            {"p95_ns", nccl::percentile(sorted, 95)},
-            {"max_ns", sorted.back()}};
+            {"within_clock_error", within_error},
+            {"p50_ns", sample_json(nccl::percentile(sorted, 50))},
+            {"p95_ns", sample_json(nccl::percentile(sorted, 95))},
+            {"max_ns", sample_json(sorted.back())}};
 }
 
 Json kind_json(const nccl::GpuKind &kind, const nccl::GpuPhases &phases) {
@@ -100,12 +110,13 @@ Json kind_json(const nccl::GpuKind &kind, const nccl::GpuPhases &phases) {
             {"operations", phases.operations},
             {"whole", phases.whole},
             {"rank_kernels", phases.rank_kernels},
-            {"late_host", samples_json(phases.late_host_ns)},
-            {"queued", samples_json(phases.late_gpu_ns)},
-            {"waiting", samples_json(phases.waiting_ns)},
-            {"moving", samples_json(phases.moving_ns)},
-            {"last_after_first", samples_json(phases.last_behind_first_ns)},
-            {"last_ranks", std::move(last)}};
+            {"late_host", samples_json(phases.late_host)},
+            {"queued", samples_json(phases.late_gpu)},
+            {"waiting", samples_json(phases.waiting)},
+            {"moving", samples_json(phases.moving)},
+            {"last_after_first", samples_json(phases.last_behind_first)},
+            {"last_ranks", std::move(last)},
+            {"last_within_clock_error", phases.last_within_error}};
 }
 
 } // namespace

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <map>
 
 #include "collwire/socket_records.h"
 #include "correlate/capture/nccl_names.h"
@@ -21,144 +20,12 @@ using model::Index;
 using model::Known;
 using model::Model;
 using model::NONE;
-using nccl::Communicator;
 using nccl::Instance;
 using nccl::Operation;
 using nccl::Rung;
 using topology::Tier;
 
 namespace {
-
-// At most this many ranks without a capture get an entry each.
-constexpr std::int32_t MAX_MISSING_RANKS = 1024;
-// Far more than a communicator has channels.
-constexpr std::size_t MAX_CHANNELS = 256;
-
-Json utc_or_null(std::uint64_t realtime_ns) {
-    return realtime_ns == 0 ? Json(nullptr) : Json(utc(realtime_ns));
-}
-
-Json rank_json(const Model &model, const Instance &instance) {
-    const model::Host &host = model.hosts[instance.host];
-    Json json;
-    json["rank"] = instance.record.rank;
-    json["host"] = host.name;
-    json["pid"] = instance.record.tgid;
-    json["device"] = instance.record.cuda_dev;
-    json["missing"] = false;
-    json["bus_id"] = instance.record.bus_id == 0 ? Json(nullptr)
-                                                 : Json(nccl::bus_id_text(instance.record.bus_id));
-    json["node"] = instance.record.node;
-    json["version"] = text_or_null(nccl::library_version_text(instance.version));
-    json["from_creation"] = instance.created;
-    json["first_seen"] = utc(host.realtime_ns(instance.begin_ns));
-    json["ended"] = instance.ended ? Json(utc(host.realtime_ns(instance.end_ns))) : Json(nullptr);
-    json["seq_base"] = nccl::seq_base_name(instance.seq_base);
-    json["seq_confidence"] =
-        instance.seq_base == nccl::SeqBase::Aligned ? Json(instance.confidence) : Json(nullptr);
-    json["joined"] = instance.is_joined || instance.n_collectives == 0;
-    json["calls"] = instance.n_calls;
-    json["failed_calls"] = instance.failed_calls;
-    json["returned_calls"] = instance.returned_calls;
-    json["launches"] = instance.is_calls_only ? Json(nullptr) : Json(instance.n_launches);
-    return json;
-}
-
-Json ranks_json(const Model &model, const Communicator &comm) {
-    Json ranks = Json::array();
-    std::int32_t next = 0;
-    const auto add_missing = [&](std::int32_t until) {
-        for (; next < until && next < MAX_MISSING_RANKS; ++next)
-            ranks.push_back({{"rank", next},
-                             {"host", nullptr},
-                             {"pid", nullptr},
-                             {"device", nullptr},
-                             {"missing", true}});
-    };
-    for (const Index index : comm.instances) {
-        const Instance &instance = model.nccl.instances[index];
-        add_missing(instance.record.rank);
-        ranks.push_back(rank_json(model, instance));
-        next = std::max(next, instance.record.rank) + (instance.record.rank == INT32_MAX ? 0 : 1);
-    }
-    add_missing(comm.n_ranks);
-    return ranks;
-}
-
-// As ranges, since a communicator may have many thousands of missing ranks.
-Json missing_json(const Model &model, const Communicator &comm) {
-    Json missing = Json::array();
-    std::int64_t next = 0;
-    const auto add = [&](std::int64_t until) {
-        if (next < until)
-            missing.push_back({{"first", next}, {"last", until - 1}});
-    };
-    for (const Index index : comm.instances) {
-        const std::int64_t rank = model.nccl.instances[index].record.rank;
-        add(std::min<std::int64_t>(rank, comm.n_ranks));
-        next = std::max(next, rank + 1);
-    }
-    add(comm.n_ranks);
-    return missing;
-}
-
-// Ring order from the lowest rank, trees by rank, and each channel's devices.
-Json channels_json(const Model &model, Index comm_index) {
-    const nccl::NcclFacts &nccl = model.nccl;
-    const Communicator &comm = nccl.communicators[comm_index];
-    std::map<std::uint32_t, Json> channels;
-    const auto channel_of = [&](std::uint32_t number) -> Json & {
-        Json &json = channels[number];
-        if (json.is_null())
-            json = {{"channel", number},
-                    {"ring", nullptr},
-                    {"tree", Json::array()},
-                    {"nics", Json::array()}};
-        return json;
-    };
-    for (const Index index : comm.instances) {
-        const Instance &instance = nccl.instances[index];
-        const std::uint64_t end_ns = instance.end_ns == 0 ? UINT64_MAX : instance.end_ns;
-        const auto &recorded = nccl.gathered.streams[instance.stream].channels;
-        const auto first =
-            std::lower_bound(recorded.begin(), recorded.end(), instance.begin_ns,
-                             [](const nccl::Channel &channel, std::uint64_t time_ns) {
-                                 return channel.time_ns < time_ns;
-                             });
-        for (auto at = first; at != recorded.end() && at->time_ns <= end_ns &&
-                              static_cast<std::size_t>(at - first) < MAX_CHANNELS;
-             ++at) {
-            const nccl::Channel &channel = *at;
-            if (channel.record.channel > UINT8_MAX)
-                continue;
-            Json &json = channel_of(channel.record.channel);
-            if (json["ring"].is_null() && !channel.order.empty()) {
-                std::vector<std::int32_t> order = channel.order;
-                std::rotate(order.begin(), std::min_element(order.begin(), order.end()),
-                            order.end());
-                json["ring"] = order;
-            }
-            Json down = Json::array();
-            for (const std::int32_t rank : channel.record.tree_down)
-                if (rank >= 0)
-                    down.push_back(rank);
-            json["tree"].push_back(
-                {{"rank", instance.record.rank},
-                 {"up", channel.record.tree_up < 0 ? Json(nullptr) : Json(channel.record.tree_up)},
-                 {"down", std::move(down)}});
-        }
-    }
-    for (const Index link_index : comm.links) {
-        const nccl::Link &link = nccl.links[link_index];
-        for (auto &[number, nic] : nics_json(model, link))
-            if (number >= 0 && number <= UINT8_MAX)
-                channel_of(static_cast<std::uint32_t>(number))["nics"].push_back(std::move(nic));
-    }
-    Json array = Json::array();
-    for (auto &[number, json] : channels)
-        array.push_back(std::move(json));
-    return array;
-}
 
 Json tiers_of(const Model &model, const Operation &operation) {
     Json json = Json::object();
@@ -221,6 +88,7 @@ Json calls_json(const Model &model, const std::vector<nccl::OperationCall> &call
              {"op", nccl::func_text(call->func)},
              {"thread", number_or_null(call->tid)},
              {"stream", fmt::format("{:#x}", call->stream)},
+             {"called_ns", call->time_ns},
              {"called_realtime_ns", model.hosts[instance.host].realtime_ns(call->time_ns)},
              {"launch", launch == nullptr ? Json(nullptr) : Json(launch->order)}});
     }
@@ -309,42 +177,6 @@ Json network_json(const Model &model, const nccl::NetworkUse &use) {
             {"connections_with_qps", use.n_with_queue_pairs}};
 }
 
-Json communicator_json(const Model &model, Index index, bool detail) {
-    const Communicator &comm = model.nccl.communicators[index];
-    Json parameters = Json::object();
-    for (const auto &[name, values] : nccl::params_of(model.nccl, comm)) {
-        if (values.size() == 1) {
-            if (detail)
-                parameters[name] = values.begin()->first;
-            continue;
-        }
-        for (const auto &[value, ranks] : values)
-            parameters[name].push_back({{"value", value}, {"ranks", ranks}});
-    }
-    const auto seen = static_cast<std::size_t>(std::count_if(
-        comm.instances.begin(), comm.instances.end(), [&, last = INT64_MIN](Index of) mutable {
-            const std::int64_t rank = model.nccl.instances[of].record.rank;
-            return std::exchange(last, rank) != rank;
-        }));
-    Json json;
-    json["id"] = index;
-    json["hash"] = nccl::hash_text(comm.hash);
-    json["n_ranks"] = comm.n_ranks;
-    json["name"] = text_or_null(comm.name);
-    json["n_nodes"] = comm.n_nodes <= 0 ? Json(nullptr) : Json(comm.n_nodes);
-    json["parent"] = comm.parent == NONE ? Json(nullptr) : Json(comm.parent);
-    json["parent_known"] = comm.parent_known;
-    json["created"] = utc_or_null(comm.created_realtime_ns);
-    json["ended"] = utc_or_null(comm.ended_realtime_ns);
-    json["ranks_seen"] = seen;
-    json["ranks"] = ranks_json(model, comm);
-    json["missing_ranks"] = missing_json(model, comm);
-    json["channels"] = channels_json(model, index);
-    json["tiers"] = tiers_of_communicator(model, index);
-    json["parameters"] = std::move(parameters);
-    return json;
-}
-
 Json collective_json(const Model &model, const Operation &operation, const nccl::Parts *parts) {
     Json json;
     json["comm"] = operation.comm;
@@ -389,6 +221,62 @@ Json matrix_json(const nccl::MatrixKey &key, const nccl::MatrixCell &cell) {
             {"tier", topology::tier_name(key.tier)}};
 }
 
+// Null: no posts were counted in slices.
+Json verified_json(const Model &model) {
+    const nccl::PostVerification &verified = model.nccl.verified;
+    if (verified.slices == 0)
+        return nullptr;
+    Json differences = Json::array();
+    for (const nccl::PostDifference &of : verified.differences) {
+        const nccl::Link &link = model.nccl.links[of.link];
+        const model::Host &host = model.hosts[model.sessions[link.session].host];
+        differences.push_back(
+            {{"host", host.name},
+             {"pid", link.tgid},
+             {"rank", link.rank},
+             {"peer_rank", link.peer},
+             {"channel", link.channels.empty() ? Json(nullptr) : Json(link.channels.front())},
+             {"begin_realtime_ns", host.realtime_ns(of.begin_ns)},
+             {"end_realtime_ns", host.realtime_ns(of.end_ns)},
+             {"operations", of.operations},
+             {"posted_bytes", of.posted_bytes},
+             {"derived_bytes", of.derived_bytes}});
+    }
+    return {{"slices", verified.slices},
+            {"slices_ns", verified.slices_ns},
+            {"on_ns", verified.on_ns},
+            {"period_ns", verified.period_ns},
+            {"derived_bytes", verified.derived_bytes},
+            {"verified_bytes", verified.verified_bytes},
+            {"operations", verified.operations},
+            {"connections_equal", verified.connections_equal},
+            {"connections_differ", verified.differences.size()},
+            {"not_compared", verified.not_compared},
+            {"queue_pairs_not_counted", verified.queue_pairs_not_counted},
+            {"differences", std::move(differences)}};
+}
+
+// Null: no queue pair of a connection has measured wire bytes.
+Json messages_json(const Model &model, const nccl::MessageComparison &of) {
+    if (of.equal == 0 && of.not_computed == 0 && of.different.empty())
+        return nullptr;
+    Json differences = Json::array();
+    for (const nccl::MessageDifference &difference : of.different) {
+        const nccl::Link &link = model.nccl.links[difference.link];
+        const model::Host &host = model.hosts[model.sessions[link.session].host];
+        differences.push_back({{"host", host.name},
+                               {"qpn", model.qps[link.qps.front()].key.qpn},
+                               {"rank", link.rank},
+                               {"peer_rank", link.peer},
+                               {"wire_bytes", difference.measured_wire_bytes},
+                               {"derived_wire_bytes", difference.derived_wire_bytes}});
+    }
+    return {{"queue_pairs_equal", of.equal},
+            {"equal_wire_bytes", of.equal_bytes},
+            {"queue_pairs_not_computed", of.not_computed},
+            {"differences", std::move(differences)}};
+}
+
 Json identity_json(const Model &model) {
     const nccl::NcclFacts &nccl = model.nccl;
     if (!nccl.recorded)
@@ -407,6 +295,9 @@ Json identity_json(const Model &model) {
         by_source[std::string(nccl::source_name(static_cast<nccl::ByteSource>(i)))] =
             value(totals.by_source[i]);
     json["by_source"] = std::move(by_source);
+    json["verified"] = verified_json(model);
+    json["headers"] = {{"data", messages_json(model, nccl.messages.data)},
+                       {"clear_to_send", messages_json(model, nccl.messages.clear_to_send)}};
     json["perhaps_counted_bytes"] = known(totals.perhaps_counted_bytes);
     json["connections_not_measured"] = totals.links_not_measured;
     json["ops_truncated"] = nccl.ops_truncated;
@@ -427,7 +318,8 @@ Json control_json(const Model &model) {
     };
     return {{"clear_to_send",
              {{"payload_bytes", known(control.clear_to_send_payload_bytes)},
-              {"wire_bytes", known(control.clear_to_send_wire_bytes)}}},
+              {"wire_bytes", known(control.clear_to_send_wire_bytes)},
+              {"derived_wire_bytes", known(control.clear_to_send_derived_wire_bytes)}}},
             {"flush",
              {{"payload_bytes", known(control.flush_payload_bytes)},
               {"wire_bytes", known(control.flush_wire_bytes)}}},
@@ -486,6 +378,7 @@ void add_nccl(Json &json, const Model &model, Index qp) {
     if (link != nullptr)
         json["identity_rung"] = nccl::rung_name(std::min(of.rung, link->rung));
     json["derived_tx_payload_bytes"] = known(of.derived_payload_bytes);
+    json["derived_tx_wire_bytes"] = known(of.derived_wire_bytes);
 }
 
 } // namespace collwire::report

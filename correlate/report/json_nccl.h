@@ -11,7 +11,6 @@ namespace collwire::report {
 
 [[nodiscard]] Json nccl_image_json(const model::Model &model, const nccl::Image &image);
 [[nodiscard]] Json network_json(const model::Model &model, const nccl::NetworkUse &use);
-[[nodiscard]] Json communicator_json(const model::Model &model, model::Index index, bool detail);
 // `parts` null: without parts.
 [[nodiscard]] Json collective_json(const model::Model &model, const nccl::Operation &operation,
                                    const nccl::Parts *parts);

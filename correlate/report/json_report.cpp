@@ -8,10 +8,14 @@
 #include <memory>
 #include <numeric>
 #include <ostream>
+#include <vector>
 
 #include "base/foreign_text.h"
 #include "collwire/record.h"
 #include "correlate/capture/kinds.h"
+#include "correlate/report/job_lines.h"
+#include "correlate/report/json_clocks.h"
+#include "correlate/report/json_communicators.h"
 #include "correlate/report/json_errors.h"
 #include "correlate/report/json_gpu.h"
 #include "correlate/report/json_links.h"
@@ -19,8 +23,11 @@
 #include "correlate/report/json_nccl.h"
 #include "correlate/report/json_nvlink.h"
 #include "correlate/report/json_sections.h"
+#include "correlate/report/json_waiting.h"
 #include "correlate/report/names.h"
 #include "correlate/report/units.h"
+#include "correlate/report/window_text.h"
+#include "correlate/roles/guess_roles.h"
 
 namespace collwire::report {
 
@@ -120,8 +127,10 @@ void write_nccl(JsonReportWriter &writer, const Model &model, const JsonOptions 
                  [&](const nccl::Image &image) { return nccl_image_json(model, image); });
     writer.array("networks", nccl::network_uses(model),
                  [&](const nccl::NetworkUse &use) { return network_json(model, use); });
-    writer.array("communicators", indices_of(nccl.communicators),
-                 [&](Index index) { return communicator_json(model, index, options.detail); });
+    const std::vector<roles::RoleGuess> guesses = roles::guess_roles(model);
+    writer.array("communicators", indices_of(nccl.communicators), [&](Index index) {
+        return communicator_json(model, index, guesses[index], options.detail);
+    });
     writer.array("matrix", nccl.matrix,
                  [](const auto &cell) { return matrix_json(cell.first, cell.second); });
     writer.array("collectives", nccl.collectives, [&](const nccl::Operation &operation) {
@@ -137,6 +146,7 @@ void write_nccl(JsonReportWriter &writer, const Model &model, const JsonOptions 
         return replays_json(model, replays);
     });
     writer.array("other_calls", nccl::other_calls(nccl), other_calls_json);
+    writer.array("waiting", nccl::find_waiting(model), waiting_json);
     writer.value("gpu", gpu_json(model));
     writer.value("local", local_json(model));
     writer.value("nvlink", nvlink_json(model));
@@ -149,6 +159,8 @@ void write_json(const Model &model, std::ostream &out, const JsonOptions &option
     writer.value("schema", "collwire-report");
     writer.value("schema_version", fmt::format("{}.{}", JSON_SCHEMA_MAJOR, JSON_SCHEMA_MINOR));
     writer.value("window", window_json(model));
+    writer.value("jobs", jobs_json(model::find_jobs(model)));
+    writer.value("selected", model.window ? window_facts_json(*model.window) : Json(nullptr));
     writer.value("topology", {{"given", model.has_topology}, {"source", model.topology_source}});
     writer.array("warnings", model.warnings,
                  [](const std::string &warning) { return Json(warning); });
@@ -168,6 +180,12 @@ void write_json(const Model &model, std::ostream &out, const JsonOptions &option
                                  {"b_minus_a_ns", clock.b_minus_a_ns},
                                  {"spread_ns", clock.spread_ns},
                                  {"connections", clock.connections}};
+                 });
+    writer.array("clocks", nccl::host_clocks(model),
+                 [&](const nccl::HostClock &clock) { return clock_json(model, clock); });
+    writer.array("clock_contradictions", model.clocks.contradictions,
+                 [&](const clocks::ClockContradiction &contradiction) {
+                     return clock_contradiction_json(model, contradiction);
                  });
     writer.array("processes", model.process_sums,
                  [&](const model::ProcessSums &sums) { return process_json(model, sums); });

@@ -9,6 +9,7 @@
 #include "correlate/capture/kinds.h"
 #include "correlate/report/json_nccl.h"
 #include "correlate/report/names.h"
+#include "correlate/report/tier_sums.h"
 #include "correlate/report/units.h"
 
 namespace collwire::report {
@@ -73,7 +74,7 @@ void add_address(Json &json, const Qp &qp) {
     json["gid_type"] =
         qp.has(CW_QP_SGID) ? Json(capture::gid_type_name(qp.address.gid_type)) : Json(nullptr);
     const auto of_address = [&](std::uint32_t value) {
-        return qp.has(CW_QP_ADDRESS) ? Json(value) : Json(nullptr);
+        return qp.has(CW_QP_ADDRESS) && !qp.has(CW_QP_FROM_NCCL) ? Json(value) : Json(nullptr);
     };
     json["service_level"] = of_address(qp.address.service_level);
     json["traffic_class"] = of_address(qp.address.traffic_class);
@@ -100,11 +101,6 @@ Json tcp_json(const model::TcpSums &tcp) {
             {"derived_tx_payload_bytes", known(tcp.derived_tx_payload_bytes)}};
 }
 
-// Bytes outside queue pairs were, or may have been, sent there.
-bool has_tcp(const model::Sums &sums) {
-    return sums.tcp.tx_payload_bytes.value_or(0) != 0 || sums.tcp.connections_without_bytes != 0;
-}
-
 } // namespace
 
 Json sums_json(const model::Sums &sums) {
@@ -123,25 +119,15 @@ Json sums_json(const model::Sums &sums) {
             {"rx_wire_bytes_from_uncaptured", known(sums.rx_wire_bytes_from_uncaptured)},
             {"tx_wire_bytes_by_rung", std::move(by_rung)},
             {"derived_tx_payload_bytes", known(sums.derived_tx_payload_bytes)},
+            {"derived_tx_wire_bytes", known(sums.derived_tx_wire_bytes)},
             {"tcp", tcp_json(sums.tcp)}};
 }
 
 Json tiers_json(const Model &model) {
-    // 0 means that nothing was sent there, so all sent bytes have to be known for it.
-    const bool saw_all = model.watched_queue_pairs() && model.total.qps_without_bytes == 0;
-    const model::Sums &unknown = model.tiers[model::index_of(Tier::Unknown)];
-    const bool placed_all = model.has_topology && unknown.tx_wire_bytes.value_or(0) == 0 &&
-                            unknown.tx_payload_bytes.value_or(0) == 0 && !has_tcp(unknown);
+    const auto sums = tier_sums(model);
     Json json = Json::object();
-    for (const Tier tier : ALL_TIERS) {
-        model::Sums sums = model.tiers[model::index_of(tier)];
-        const bool of_fabric = tier != Tier::Self && tier != Tier::Unknown;
-        const bool is_known = saw_all && (!of_fabric || placed_all) && !has_tcp(sums);
-        for (Known *bytes : {&sums.tx_wire_bytes, &sums.tx_payload_bytes})
-            if (bytes->value_or(0) == 0)
-                *bytes = is_known ? Known(0) : Known();
-        json[std::string(topology::tier_name(tier))] = sums_json(sums);
-    }
+    for (const Tier tier : ALL_TIERS)
+        json[std::string(topology::tier_name(tier))] = sums_json(sums[model::index_of(tier)]);
     return json;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 
 #include "collwire/gpu_records.h"
@@ -21,8 +22,15 @@ using model::Model;
 
 namespace {
 
-std::string percentile_text(const std::vector<std::uint64_t> &sorted, unsigned percent) {
-    return sorted.empty() ? "n/a" : short_duration(nccl::percentile(sorted, percent));
+std::string percentile_text(const std::vector<nccl::PhaseSample> &sorted, unsigned percent) {
+    if (sorted.empty())
+        return "n/a";
+    const nccl::PhaseSample sample = nccl::percentile(sorted, percent);
+    if (!sample.is_within_error())
+        return short_duration(sample.value_ns);
+    return sample.error_ns >= gpu::NO_BOUND_NS
+               ? "n/a"
+               : "<= " + short_duration(sample.value_ns + sample.error_ns);
 }
 
 class GpuTextWriter : private TextWriter {
@@ -112,7 +120,7 @@ private:
             if (!guest.profiler_spans.empty() &&
                 guest.profiler_spans.back().disarming_begin_ns == UINT64_MAX)
                 continue;
-            const auto state = static_cast<cw_gpu_state>(guest.last.state);
+            const std::uint32_t state = guest.last.state; // a capture may have any
             if (state == CW_GPU_YIELDED || state == CW_GPU_REFUSED || state == CW_GPU_FAILED ||
                 state == CW_GPU_NO_CUDA)
                 ++processes[fmt::format("{}: {}{}", capture::gpu_state_name(guest.last.state),
@@ -177,15 +185,14 @@ private:
                 break;
             ++shown;
             const auto &[kind, phases] = *row;
-            table.add(
-                {std::to_string(kind.comm), nccl::func_text(kind.func),
-                 human_bytes(kind.size_bytes),
-                 fmt::format("{} {}", nccl::algorithm_text(kind.algorithm),
-                             nccl::protocol_text(kind.protocol)),
-                 grouped(phases.operations), percentile_text(phases.late_gpu_ns, 50),
-                 percentile_text(phases.late_gpu_ns, 95), percentile_text(phases.waiting_ns, 50),
-                 percentile_text(phases.waiting_ns, 95), percentile_text(phases.moving_ns, 50),
-                 percentile_text(phases.moving_ns, 95), last_text(phases)});
+            table.add({std::to_string(kind.comm), nccl::func_text(kind.func),
+                       human_bytes(kind.size_bytes),
+                       fmt::format("{} {}", nccl::algorithm_text(kind.algorithm),
+                                   nccl::protocol_text(kind.protocol)),
+                       grouped(phases.operations), percentile_text(phases.late_gpu, 50),
+                       percentile_text(phases.late_gpu, 95), percentile_text(phases.waiting, 50),
+                       percentile_text(phases.waiting, 95), percentile_text(phases.moving, 50),
+                       percentile_text(phases.moving, 95), last_text(phases)});
         }
         text_ += table.text(width_);
         more(order.size(), shown, "kinds of operations");
@@ -196,7 +203,7 @@ private:
 
     static std::string last_text(const nccl::GpuPhases &phases) {
         if (phases.last_ranks.empty())
-            return "n/a";
+            return phases.last_within_error == 0 ? "n/a" : "within clock error";
         const auto most =
             std::max_element(phases.last_ranks.begin(), phases.last_ranks.end(),
                              [](const auto &a, const auto &b) { return a.second < b.second; });

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "correlate/nccl/describe.h"
+#include "correlate/report/comm_label.h"
 #include "correlate/report/table.h"
 #include "correlate/report/text_writer.h"
 #include "correlate/report/units.h"
@@ -35,8 +36,9 @@ std::string_view column_of(LocalTransport transport) {
 
 class LocalTextWriter : private TextWriter {
 public:
-    LocalTextWriter(const Model &model, const TextOptions &options)
-        : TextWriter(options), nccl_(model.nccl) {}
+    LocalTextWriter(const Model &model, const std::vector<roles::RoleGuess> &guesses,
+                    const TextOptions &options)
+        : TextWriter(options), nccl_(model.nccl), guesses_(guesses) {}
 
     std::string run() {
         if (nccl_.local.sums.empty())
@@ -82,8 +84,7 @@ private:
             const auto &[key, sums] = *order[i];
             const nccl::Communicator &comm = nccl_.communicators[key.first];
             std::vector<std::string> row = {
-                fmt::format("{} {}", key.first,
-                            comm.name.empty() ? nccl::hash_text(comm.hash) : printable(comm.name)),
+                fmt::format("{} {}", key.first, short_comm_label(comm, guesses_[key.first])),
                 nccl::func_text(key.second)};
             const bool is_known = sums.modelled + sums.partial != 0;
             for (const LocalTransport transport : nccl::ALL_LOCAL_TRANSPORTS) {
@@ -140,12 +141,14 @@ private:
     }
 
     const nccl::NcclFacts &nccl_;
+    const std::vector<roles::RoleGuess> &guesses_;
 };
 
 } // namespace
 
-std::string local_text(const Model &model, const TextOptions &options) {
-    return LocalTextWriter(model, options).run();
+std::string local_text(const Model &model, const std::vector<roles::RoleGuess> &guesses,
+                       const TextOptions &options) {
+    return LocalTextWriter(model, guesses, options).run();
 }
 
 } // namespace collwire::report

@@ -3,12 +3,16 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "correlate/report/text_report.h"
+#include "correlate/roles/facts.h"
 
 namespace collwire::report {
 
 // Empty: no recorded communicator has several ranks on a node.
-[[nodiscard]] std::string local_text(const model::Model &model, const TextOptions &options);
+[[nodiscard]] std::string local_text(const model::Model &model,
+                                     const std::vector<roles::RoleGuess> &guesses,
+                                     const TextOptions &options);
 
 } // namespace collwire::report

@@ -14,9 +14,11 @@
 #include "collwire/nccl_launch_records.h"
 #include "collwire/socket_records.h"
 #include "correlate/nccl/describe.h"
+#include "correlate/report/comm_label.h"
 #include "correlate/report/table.h"
 #include "correlate/report/text_writer.h"
 #include "correlate/report/units.h"
+#include "correlate/roles/guess_roles.h"
 
 namespace collwire::report {
 
@@ -72,8 +74,9 @@ std::string duration_text(std::vector<std::pair<std::uint64_t, std::uint64_t>> &
 
 class NcclTextWriter : private TextWriter {
 public:
-    NcclTextWriter(const Model &model, const TextOptions &options)
-        : TextWriter(options), model_(model), nccl_(model.nccl) {}
+    NcclTextWriter(const Model &model, const std::vector<roles::RoleGuess> &guesses,
+                   const TextOptions &options)
+        : TextWriter(options), model_(model), nccl_(model.nccl), guesses_(guesses) {}
 
     std::string run() {
         if (!nccl_.recorded && nccl_.instances.empty())
@@ -101,6 +104,43 @@ private:
             ++shown;
         }
         more(nccl_.findings.size(), shown, "findings");
+    }
+
+    // The computed bytes that were counted as posts, too.
+    void verified() {
+        const nccl::PostVerification &of = nccl_.verified;
+        if (of.slices == 0)
+            return;
+        wrapped(
+            fmt::format("  {} of the computed bytes of NCCL connections are verified: {} of {}, {} "
+                        "operation(s) on connections. Posts were counted in {} slice(s), {:.1f} s "
+                        "together. Connections and slices: {} equal, {} differ",
+                        share(of.verified_bytes, of.derived_bytes), human_bytes(of.verified_bytes),
+                        human_bytes(of.derived_bytes), grouped(of.operations), grouped(of.slices),
+                        static_cast<double>(of.slices_ns) / 1e9, grouped(of.connections_equal),
+                        grouped(of.differences.size())),
+            "  ", of.differences.empty() ? "" : "1;33");
+        std::string why;
+        for (const auto &[reason, n] : of.not_compared)
+            why +=
+                fmt::format("{}{} {}", why.empty() ? "" : ", ", grouped(n), obstacle_text(reason));
+        if (!why.empty())
+            wrapped("  Not compared: " + why, "  ", "");
+        if (of.queue_pairs_not_counted != 0)
+            wrapped(fmt::format("  {} queue pair(s) of no known NCCL connection lived while no "
+                                "posts were counted: their bytes are in no sum. Fix: "
+                                "`collwire record --posts=on`",
+                                grouped(of.queue_pairs_not_counted)),
+                    "  ", "33");
+    }
+
+    static std::string_view obstacle_text(std::string_view reason) {
+        return reason == "no_whole_operation"   ? "without a whole operation in the slice"
+               : reason == "position_unknown"   ? "whose operations have no certain place in "
+                                                  "NCCL's count of steps"
+               : reason == "shared_queue_pairs" ? "on queue pairs of several connections"
+               : reason == "bytes_unknown"      ? "with an operation of unknown bytes"
+                                                : "with a post that could not be read";
     }
 
     void identity() {
@@ -147,6 +187,7 @@ private:
                                       : "computed from operations only");
         if (!by.empty())
             wrapped("  " + by, "  ", "");
+        verified();
         const nccl::Control &control = nccl_.control;
         std::string control_text;
         const auto add = [&](std::string_view name, const Known &bytes) {
@@ -230,9 +271,8 @@ private:
     }
 
     std::string comm_text(Index index) const {
-        const nccl::Communicator &comm = nccl_.communicators[index];
-        return comm.name.empty() ? fmt::format("{} {}", index, nccl::hash_text(comm.hash))
-                                 : fmt::format("{} {}", index, printable(comm.name));
+        return fmt::format("{} {}", index,
+                           short_comm_label(nccl_.communicators[index], guesses_[index]));
     }
 
     // `record --budget` took the probes off that record its operations.
@@ -287,9 +327,8 @@ private:
             std::string names;
             for (const std::string &host : hosts)
                 names += (names.empty() ? "" : ",") + printable(host);
-            table.add({std::to_string(order[i]), nccl::hash_text(comm.hash),
-                       comm.name.empty() ? "-" : printable(comm.name), std::to_string(comm.n_ranks),
-                       std::to_string(ranks.size()), names,
+            table.add({std::to_string(order[i]), nccl::hash_text(comm.hash), name_text(order[i]),
+                       std::to_string(comm.n_ranks), std::to_string(ranks.size()), names,
                        comm.parent != NONE ? std::to_string(comm.parent)
                        : comm.parent_known ? "-"
                                            : "?",
@@ -299,6 +338,22 @@ private:
         }
         text_ += table.text(width_);
         more(order.size(), shown, "communicators");
+        guess_evidence();
+    }
+
+    std::string name_text(Index index) const {
+        const nccl::Communicator &comm = nccl_.communicators[index];
+        const std::string mark = roles::guess_mark(guesses_[index]);
+        return !comm.name.empty() ? printable(comm.name) : mark.empty() ? "-" : mark;
+    }
+
+    // The evidence for one communicator of each guessed role.
+    void guess_evidence() {
+        std::set<roles::GuessedRole> shown;
+        for (const roles::RoleGuess &guess : guesses_)
+            if (guess.role != roles::GuessedRole::None && shown.insert(guess.role).second)
+                wrapped(fmt::format("  {} is guessed: {}", roles::guess_mark(guess), guess.reason),
+                        "    ", "");
     }
 
     std::map<Kind, KindTotals> kinds() const {
@@ -458,12 +513,14 @@ private:
 
     const Model &model_;
     const nccl::NcclFacts &nccl_;
+    const std::vector<roles::RoleGuess> &guesses_;
 };
 
 } // namespace
 
-std::string nccl_text(const Model &model, const TextOptions &options) {
-    return NcclTextWriter(model, options).run();
+std::string nccl_text(const Model &model, const std::vector<roles::RoleGuess> &guesses,
+                      const TextOptions &options) {
+    return NcclTextWriter(model, guesses, options).run();
 }
 
 } // namespace collwire::report

@@ -4,24 +4,28 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <map>
-#include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "collwire/qp_records.h"
+#include "correlate/report/job_lines.h"
 #include "correlate/report/names.h"
+#include "correlate/report/overview.h"
 #include "correlate/report/table.h"
 #include "correlate/report/text_errors.h"
 #include "correlate/report/text_gpu.h"
 #include "correlate/report/text_local.h"
 #include "correlate/report/text_nccl.h"
+#include "correlate/report/text_node_pairs.h"
 #include "correlate/report/text_nvlink.h"
 #include "correlate/report/text_sockets.h"
 #include "correlate/report/text_tiers.h"
+#include "correlate/report/text_waiting.h"
 #include "correlate/report/text_writer.h"
 #include "correlate/report/units.h"
+#include "correlate/report/window_text.h"
+#include "correlate/roles/guess_roles.h"
 
 namespace collwire::report {
 
@@ -36,8 +40,6 @@ namespace {
 
 constexpr std::size_t CONTAINER_DIGITS = 12; // as podman ps and docker ps have them
 
-constexpr std::size_t MATRIX_HOSTS = 12;
-
 bool has_other_bytes(const model::Sums &sums) {
     return sums.tcp.is_used() || sums.derived_tx_payload_bytes;
 }
@@ -47,38 +49,22 @@ bool counts_tcp(const model::PortBytes &bytes) {
     return bytes.source == "netdev";
 }
 
-// One table of bytes between hosts.
-struct PairBytes {
-    const char *title;
-    bool (*has)(const model::Sums &);
-    Known (*bytes)(const model::Sums &);
-};
-constexpr std::array<PairBytes, 3> PAIR_BYTES = {{
-    {"Sent between hosts, wire bytes",
-     [](const model::Sums &sums) { return sums.tx_wire_bytes || sums.qps_without_bytes != 0; },
-     [](const model::Sums &sums) { return sums.tx_wire_bytes; }},
-    {"Sent between hosts over TCP, payload",
-     [](const model::Sums &sums) { return sums.tcp.sockets != 0; },
-     [](const model::Sums &sums) { return sums.tcp.tx_payload_bytes; }},
-    {"Sent between hosts, payload computed from NCCL's operations",
-     [](const model::Sums &sums) { return computed(sums).has_value(); }, computed},
-}};
-
 class ReportTextWriter : private TextWriter {
 public:
     ReportTextWriter(const Model &model, const TextOptions &options)
-        : TextWriter(options), model_(model) {}
+        : TextWriter(options), model_(model), guesses_(roles::guess_roles(model)) {}
 
     std::string run() {
         header();
         warnings();
         text_ += errors_text(model_, options_);
-        text_ += nccl_text(model_, options_);
+        text_ += nccl_text(model_, guesses_, options_);
+        text_ += waiting_text(model_, guesses_, options_);
         text_ += gpu_text(model_, options_);
         text_ += nvlink_text(model_, options_);
-        text_ += tiers_text(model_, options_);
-        text_ += local_text(model_, options_);
-        node_pairs();
+        text_ += tiers_text(model_, guesses_, options_);
+        text_ += local_text(model_, guesses_, options_);
+        text_ += node_pairs_text(model_, options_);
         ports();
         qps();
         text_ += sockets_text(model_, options_);
@@ -91,15 +77,13 @@ private:
     void header();
     void sent();
     void warnings();
-    void node_pairs();
-    [[nodiscard]] std::optional<std::string> matrix(const PairBytes &of) const;
-    void node_pair_list();
     void ports();
     void qps();
     void processes();
     void events();
 
     const Model &model_;
+    const std::vector<roles::RoleGuess> guesses_; // of communicators
 };
 
 void ReportTextWriter::header() {
@@ -116,6 +100,17 @@ void ReportTextWriter::header() {
                              used == all ? fmt::format("{} capture(s)", all)
                                          : fmt::format("{} of {} captures", used, all)),
                  "1"));
+    const char *first = "  verdict        ";
+    for (const std::string &verdict : options_.verdicts)
+        field(std::exchange(first, "                 ") + printable(verdict));
+    if (model_.window) {
+        const char *lead = "  window         ";
+        for (const std::string &text : window_lines(*model_.window))
+            field(std::exchange(lead, "                 ") + text);
+    }
+    const char *title = "  jobs           ";
+    for (const std::string &text : job_lines(model::find_jobs(model_)))
+        field(std::exchange(title, "                 ") + text);
     if (const auto window = window_of(model_))
         field(fmt::format(
             "  time           {} to {} ({})", utc(window->begin_ns).substr(0, 19) + "Z",
@@ -132,6 +127,8 @@ void ReportTextWriter::header() {
         names += (shown++ == 0 ? "" : ", ") + printable(model_.hosts[host].name);
     }
     field("  hosts          " + names);
+    for (const OverviewLine &one : overview_of(model_, guesses_))
+        field(fmt::format("  {:<14} {}", one.name, one.text));
     sent();
     std::string known_by;
     for (const model::BytesRung rung : {model::BytesRung::Wire, model::BytesRung::Posted}) {
@@ -163,10 +160,13 @@ void ReportTextWriter::sent() {
               exact_bytes(total.tx_payload_bytes) + " payload" +
               (has_other_bytes(total) ? ", by queue pairs" : ""));
     if (total.derived_tx_payload_bytes)
-        field(fmt::format("  {}  {} payload, computed from NCCL's operations: bytes of these queue "
-                          "pairs were not measured",
+        field(fmt::format("  {}  {} payload{}, computed from NCCL's operations: bytes of these "
+                          "queue pairs were not measured",
                           is_measured ? "computed     " : "sent         ",
-                          exact_bytes(total.derived_tx_payload_bytes)));
+                          exact_bytes(total.derived_tx_payload_bytes),
+                          total.derived_tx_wire_bytes
+                              ? ", " + exact_bytes(total.derived_tx_wire_bytes) + " wire bytes"
+                              : ""));
     const model::TcpSums &tcp = total.tcp;
     if (tcp.sockets != 0)
         field(fmt::format("  TCP            {} payload on {} NCCL socket(s){}; frames not counted",
@@ -195,93 +195,6 @@ void ReportTextWriter::warnings() {
         ++shown;
     }
     more(model_.warnings.size(), shown, "warnings");
-}
-
-// Absent if there are too many hosts.
-std::optional<std::string> ReportTextWriter::matrix(const PairBytes &of) const {
-    std::set<std::string> sources;
-    std::set<std::string> destinations;
-    std::map<std::pair<std::string, std::string>, Known> cells;
-    for (const model::NodePair &pair : model_.node_pairs) {
-        if (!of.has(pair.all))
-            continue;
-        sources.insert(pair.source);
-        destinations.insert(pair.destination);
-        cells[{pair.source, pair.destination}] = of.bytes(pair.all);
-    }
-    if (sources.size() > MATRIX_HOSTS || destinations.size() > MATRIX_HOSTS)
-        return std::nullopt;
-    std::size_t needed = 12;
-    for (const std::string &destination : destinations)
-        needed += std::max<std::size_t>(destination.size(), 11) + 2;
-    if (needed > width_)
-        return std::nullopt;
-    std::vector<Column> columns = {{"from \\ to", Align::Left, true}};
-    for (const std::string &destination : destinations)
-        columns.push_back({printable(destination), Align::Right});
-    Table table(columns);
-    for (const std::string &source : sources) {
-        std::vector<std::string> row = {printable(source)};
-        for (const std::string &destination : destinations) {
-            const auto found = cells.find({source, destination});
-            row.push_back(found == cells.end() ? "" : human_bytes(found->second));
-        }
-        table.add(std::move(row));
-    }
-    return table.text(width_);
-}
-
-void ReportTextWriter::node_pairs() {
-    std::vector<PairBytes> kinds;
-    std::vector<std::string> matrices;
-    const bool is_measured = model_.total.tx_wire_bytes || !computed(model_.total);
-    for (const PairBytes &kind : PAIR_BYTES)
-        if ((&kind != PAIR_BYTES.data() || is_measured) &&
-            std::any_of(model_.node_pairs.begin(), model_.node_pairs.end(),
-                        [&](const model::NodePair &pair) { return kind.has(pair.all); }))
-            kinds.push_back(kind);
-    for (const PairBytes &kind : kinds)
-        if (auto text = matrix(kind))
-            matrices.push_back(std::move(*text));
-    if (matrices.size() < kinds.size())
-        return node_pair_list();
-    for (std::size_t i = 0; i < kinds.size(); ++i) {
-        title(kinds[i].title);
-        text_ += matrices[i];
-    }
-}
-
-void ReportTextWriter::node_pair_list() {
-    std::vector<const model::NodePair *> pairs;
-    for (const model::NodePair &pair : model_.node_pairs)
-        pairs.push_back(&pair);
-    const std::size_t shown = std::min(pairs.size(), options_.rows);
-    const auto other_bytes = [](const model::NodePair *pair) {
-        return std::max(pair->all.tcp.tx_payload_bytes, computed(pair->all));
-    };
-    std::partial_sort(
-        pairs.begin(), pairs.begin() + static_cast<std::ptrdiff_t>(shown), pairs.end(),
-        [&](const model::NodePair *a, const model::NodePair *b) {
-            return std::tuple(b->all.tx_wire_bytes, other_bytes(b), a->source, a->destination) <
-                   std::tuple(a->all.tx_wire_bytes, other_bytes(a), b->source, b->destination);
-        });
-    title("Sent between hosts, the most sent first");
-    Table table({{"from", Align::Left, true},
-                 {"to", Align::Left, true},
-                 {"wire bytes", Align::Right},
-                 {"payload", Align::Right, false, 1},
-                 {"share", Align::Right},
-                 {"TCP payload", Align::Right, false, 0, has_tcp(model_)},
-                 {"computed", Align::Right, false, 0, computed(model_.total).has_value()}});
-    for (std::size_t i = 0; i < shown; ++i)
-        table.add({printable(pairs[i]->source), printable(pairs[i]->destination),
-                   human_bytes(pairs[i]->all.tx_wire_bytes),
-                   human_bytes(pairs[i]->all.tx_payload_bytes),
-                   share(pairs[i]->all.tx_wire_bytes, model_.total.tx_wire_bytes),
-                   human_bytes(pairs[i]->all.tcp.tx_payload_bytes),
-                   human_bytes(computed(pairs[i]->all))});
-    text_ += table.text(width_);
-    more(pairs.size(), shown, "pairs");
 }
 
 void ReportTextWriter::ports() {

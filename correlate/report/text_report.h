@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "correlate/model/model.h"
 
@@ -12,6 +13,8 @@ struct TextOptions {
     std::size_t width = 100; // of the terminal
     bool color = false;
     std::size_t rows = 20; // of each table that can be long
+    // What the captures say about the job's end, a sentence each; empty: nothing is said about it.
+    std::vector<std::string> verdicts;
 };
 
 // The report for people; the JSON report has every detail.

@@ -10,6 +10,7 @@
 
 #include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/describe.h"
+#include "correlate/report/comm_label.h"
 #include "correlate/report/names.h"
 #include "correlate/report/table.h"
 #include "correlate/report/text_writer.h"
@@ -29,8 +30,9 @@ constexpr std::size_t BAR_WIDTH = 20;
 
 class TierTextWriter : private TextWriter {
 public:
-    TierTextWriter(const Model &model, const TextOptions &options)
-        : TextWriter(options), model_(model) {}
+    TierTextWriter(const Model &model, const std::vector<roles::RoleGuess> &guesses,
+                   const TextOptions &options)
+        : TextWriter(options), model_(model), guesses_(guesses) {}
 
     std::string run() {
         sent();
@@ -43,6 +45,7 @@ private:
     void operations();
 
     const Model &model_;
+    const std::vector<roles::RoleGuess> &guesses_;
 };
 
 void TierTextWriter::sent() {
@@ -133,8 +136,7 @@ void TierTextWriter::operations() {
         const auto &[kind, sums] = *order[i];
         const nccl::Communicator &comm = nccl.communicators[kind.first];
         std::vector<std::string> row = {
-            fmt::format("{} {}", kind.first,
-                        comm.name.empty() ? nccl::hash_text(comm.hash) : printable(comm.name)),
+            fmt::format("{} {}", kind.first, short_comm_label(comm, guesses_[kind.first])),
             nccl::func_text(kind.second)};
         for (const Tier tier : ALL_TIERS) {
             const std::uint64_t bytes = sums[model::index_of(tier)];
@@ -148,8 +150,9 @@ void TierTextWriter::operations() {
 
 } // namespace
 
-std::string tiers_text(const Model &model, const TextOptions &options) {
-    return TierTextWriter(model, options).run();
+std::string tiers_text(const Model &model, const std::vector<roles::RoleGuess> &guesses,
+                       const TextOptions &options) {
+    return TierTextWriter(model, guesses, options).run();
 }
 
 bool has_tcp(const Model &model) {

@@ -3,12 +3,16 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "correlate/report/text_report.h"
+#include "correlate/roles/facts.h"
 
 namespace collwire::report {
 
-[[nodiscard]] std::string tiers_text(const model::Model &model, const TextOptions &options);
+[[nodiscard]] std::string tiers_text(const model::Model &model,
+                                     const std::vector<roles::RoleGuess> &guesses,
+                                     const TextOptions &options);
 
 // NCCL's sockets were counted.
 [[nodiscard]] bool has_tcp(const model::Model &model);

@@ -96,6 +96,34 @@ def wait_until_running(job, directory, processes):
         time.sleep(0.1)
 
 
+def wait_for_launches(job, directory, processes, n, patience_s):
+    """Until each rank has made so many."""
+    end = time.monotonic() + patience_s
+    while min(len(lines_so_far(f"{directory}/truth.{rank}")) for rank in job.processes) < n:
+        assert time.monotonic() < end and all(process.poll() is None for process in processes), f"{job}: it does not go on"
+        time.sleep(0.1)
+
+
+def wait_for_traced(job, directory, processes, n, since_ns=0):
+    """Until each process has ended so many kernels of NCCL that CUPTI records, launched since then (CLOCK_MONOTONIC)."""
+    def traced(first):
+        return sum(line["event"] == "kernel" and line["nccl"] and line["record"] == "recorded" and line["launched_ns"] >= since_ns
+                   for line in lines_so_far(f"{directory}/cupti.{first}"))
+    end = time.monotonic() + job.limit_s
+    while min(traced(first) for first in job.processes) < n:
+        assert time.monotonic() < end and all(process.poll() is None for process in processes), f"{job}: CUPTI does not record {n} kernels"
+        time.sleep(0.1)
+
+
+def expect_right_data(directory, processes, patience_s):
+    """The ranks end well, and say that the data was right."""
+    for process in processes:
+        process.wait(timeout=patience_s)
+    for rank, process in enumerate(processes):
+        text = output_of(directory, rank)
+        assert process.returncode == 0 and "all data right" in text, f"rank {rank}: exit {process.returncode}\n{text[-2000:]}"
+
+
 def run_job(job, directory, program, arguments, end_after_s=None):
     """Runs the job to its end, with logs and counts of the ranks in the directory. `end_after_s`: after it the last rank gets SIGTERM."""
     job.write_layout(directory)
@@ -141,6 +169,15 @@ def lines_so_far(path):
         return []
     with open(path, encoding="utf-8") as file:
         return [json.loads(line) for line in file if line.endswith("\n")]
+
+
+def realtime_ahead_ns():
+    """CLOCK_REALTIME less CLOCK_MONOTONIC, of the closest pair of readings: the scheduler may hold this process between two."""
+    pairs = []
+    for _ in range(20):
+        before_ns, realtime_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        pairs.append((after_ns - before_ns, realtime_ns - (before_ns + after_ns) // 2))
+    return min(pairs)[1]
 
 
 def counted_bytes(job, arguments):

@@ -82,7 +82,7 @@ def check_plans(library, build, quick):
     for ranks in (4,) if quick else (4, 8):
         calls = check_plan(Job(library, build, ranks=ranks), "--plan", "training", "--count", "3")
         yield f"{ranks} ranks, plan training: {calls} calls right, and in the log"
-    job = Job(library, build, ranks=2, id_place="tcp:127.0.0.1:20071")
+    job = Job(library, build, ranks=2, id_place=f"tcp:127.0.0.1:{20_000 + os.getpid() % 10_000}") # other versions run at once
     calls = check_plan(job, "--plan", "training", "--seconds", "600", "--stall-rank", "1", "--stall-at", "5", "--stall-ms", "300",
                        end_after_s=1)
     yield f"2 ranks, --id tcp, a stall, SIGTERM: {calls} calls right, and in the log"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda_double/engine.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
@@ -15,7 +16,9 @@
 namespace collwire::cuda_double {
 namespace {
 
-// A kernel waits for the network most of the time. First yield, then sleep, longer if it lasts.
+// A kernel waits for the network most of the time, for flags that NCCL's proxy threads and other
+// processes set with plain stores. A GPU polls them, and nothing else shows a store: so this polls,
+// too, without a break at first, then less and less often.
 class BackOff {
 public:
     void reset() {
@@ -46,20 +49,33 @@ private:
 // A device whose kernels never finish, for as long as the file is there.
 class StandStill {
 public:
-    bool is_asked_for() {
+    // Asked where there is work. A second file says that some is held.
+    bool holds() {
         if (settings().stuck_path.empty())
             return false;
         if (const std::uint64_t now = now_ns(); now >= next_look_ns_) {
             next_look_ns_ = now + LOOK_EVERY_NS;
             asked_for_ = ::access(settings().stuck_path.c_str(), F_OK) == 0;
         }
+        if (asked_for_ && !has_said_)
+            say_so();
+        has_said_ = asked_for_;
         return asked_for_;
     }
 
 private:
     static constexpr std::uint64_t LOOK_EVERY_NS = 1'000'000;
+
+    static void say_so() {
+        constexpr int MODE = 0644;
+        const std::string path = settings().stuck_path + ".holds";
+        if (const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, MODE); file >= 0)
+            ::close(file);
+    }
+
     std::uint64_t next_look_ns_ = 0;
     bool asked_for_ = false;
+    bool has_said_ = false;
 };
 
 } // namespace
@@ -226,9 +242,7 @@ void Engine::run() {
         const Busy busy = wait_for_work(progressed);
         for (Stream *stream : busy) {
             // A kernel that never finishes does not keep the program from copying.
-            const auto may_go_on = [&] {
-                return stream == &null_stream_ || !stand_still.is_asked_for();
-            };
+            const auto may_go_on = [&] { return stream == &null_stream_ || !stand_still.holds(); };
             while (may_go_on() && advance_head(*stream, progressed)) {
             }
         }

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/inotify.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -18,6 +20,7 @@
 
 namespace {
 
+// Nothing tells a client on another node when rank 0 listens.
 constexpr auto kRetryAfter = std::chrono::milliseconds(20);
 
 void write_id(const std::string &path, const ncclUniqueId &id) {
@@ -29,13 +32,24 @@ void write_id(const std::string &path, const ncclUniqueId &id) {
         give_up(fmt::format("{}: {}. Fix: a path that can be written", path, std::strerror(errno)));
 }
 
+// Waits for write_id's rename.
 ncclUniqueId read_id(const std::string &path) {
+    const std::string directory = path.substr(0, path.rfind('/') + 1);
+    const int watch = ::inotify_init1(IN_CLOEXEC);
+    if (watch < 0 ||
+        ::inotify_add_watch(watch, directory.empty() ? "." : directory.c_str(), IN_MOVED_TO) < 0)
+        give_up(fmt::format("{}: {}. Fix: a path in a directory that can be read", path,
+                            std::strerror(errno)));
     ncclUniqueId id;
-    for (;; std::this_thread::sleep_for(kRetryAfter)) {
+    std::array<char, 4096> events;
+    do {
         std::ifstream file(path, std::ios::binary);
-        if (file.read(id.internal, sizeof id.internal))
+        if (file.read(id.internal, sizeof id.internal)) {
+            ::close(watch);
             return id;
-    }
+        }
+    } while (::read(watch, events.data(), events.size()) > 0 || errno == EINTR);
+    give_up(fmt::format("{}: {}. Fix: look at the kernel's log", path, std::strerror(errno)));
 }
 
 void serve_id(int port, int clients, const ncclUniqueId &id) {
@@ -115,6 +129,6 @@ ncclUniqueId agree_on_id(const std::string &place, int rank, int ranks) {
     const std::string port = where.substr(colon + 1);
     if (rank != 0)
         return fetch_id(where.substr(0, colon), port);
-    serve_id(std::atoi(port.c_str()), ranks - 1, id);
+    serve_id(static_cast<int>(std::strtol(port.c_str(), nullptr, 10)), ranks - 1, id);
     return id;
 }

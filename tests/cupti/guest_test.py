@@ -24,6 +24,8 @@ ARMED, DISARMED, YIELDED, FAILED, EXITING = 1, 2, 3, 5, 6
 # From the double's clock pairs to the guest's: both read the same clocks.
 CLOCK_ERROR_NS = 100_000
 FLIPS = 1000
+# After it a window is handed over.
+WINDOW_DELAY_NS = 1_500_000_000
 
 
 class GuestJob(Job):
@@ -90,7 +92,10 @@ def compare(directory, rank):
     states = of_item(items, "state")
     others = sum(not kernel["nccl"] for kernel in kernels.values())
     assert states[-1]["others"] == others, f"{states[-1]}: {others} others"
-    assert sum(line["nccl_kernels"] for line in of_item(items, "window")) == len(wanted), "windows"
+    # In no window, or not with its start: what the guest counts, and what CUPTI gave to it when that window was handed over.
+    late = sum(line["start_ns"] < line["at_ns"] - WINDOW_DELAY_NS for line in handed.values())
+    lacking = len(wanted) - sum(line["nccl_kernels"] for line in of_item(items, "window"))
+    assert 0 <= lacking <= states[-1]["not_summed"] + late, f"windows lack {lacking}, {states[-1]['not_summed']} not summed, {late} late"
     return log, states, wanted
 
 

@@ -13,8 +13,9 @@ DISARMED, YIELDED, REFUSED, FAILED, EXITING, NO_CUDA, RUNNING = 2, 3, 4, 5, 6, 7
 SUBSCRIBED, OTHER_ACTIVITY, UNSEEN_CALLER = 3, 4, 5
 STILL_RUNS, HAS_NOT_BEGUN = 1, 4
 CONCURRENT_KERNEL = 10
-# A launch that the scheduler held between its time and its place in CUPTI's buffer.
-HELD_NS = 50_000_000
+# So long a call of the neighbour waits for the guest's thread. Then it goes on, and the guest steps aside when it is back.
+WAIT_OF_NEIGHBOUR_NS = 1_000_000_000
+WAITING_CALLS = ("clock", "register", "enable", "disable", "period", "subscribe", "finalize")
 TICKS_PER_NS = 3
 
 
@@ -66,12 +67,15 @@ class NeighbourRun:
         self.wait(lambda: all(now >= then + more for now, then in zip(counts(), before)), "no more kernels")
 
     def states(self, rank):
+        return self.items_so_far(rank, "state")
+
+    def items_so_far(self, rank, item):
+        """Its complete lines of that kind; the last line of the file is mostly in parts."""
         names = [name for name in os.listdir(self.directory) if name.startswith(f"items.{rank}.")]
         if not names:
             return []
         with open(os.path.join(self.directory, names[0]), encoding="utf-8") as file:
-            complete = [line for line in file if line.endswith("}\n") and '"state"' in line]
-        return of_item([json.loads(line) for line in complete], "state")
+            return [json.loads(line) for line in file if line.startswith(f'{{"item":"{item}",') and line.endswith("}\n")]
 
     def wait_for_state(self, state, times=1, reason=None):
         def seen(rank):
@@ -86,27 +90,44 @@ class NeighbourRun:
         os.unlink(self.arm_file)
 
     def stick(self, rank):
-        """The rank's kernels stand still, and those of its peers run on."""
+        """The rank's kernels stand still, from when this returns, and those of its peers run on."""
         with open(f"{self.stuck_file}.{rank}", "w", encoding="utf-8"):
             pass
+        self.wait(lambda: os.path.exists(f"{self.stuck_file}.{rank}.holds"), "the device holds no work")
+
+    def wait_until_one_hangs(self, stuck):
+        """Until a kernel of NCCL has started that cannot end before unstick(). Each kernel is one of all ranks, in the same order."""
+        def counts(rank):
+            kernels = [line for line in lines_so_far(f"{self.directory}/cupti.{rank}") if line["event"] in ("started", "kernel") and line["nccl"]]
+            ended = {line["id"] for line in kernels if line["event"] == "kernel"}
+            return len(ended | {line["id"] for line in kernels}), len(ended)
+        self.wait(lambda: max(counts(rank)[0] for rank in range(RANKS)) > counts(stuck)[1], "no kernel hangs")
 
     def unstick(self, rank):
         os.unlink(f"{self.stuck_file}.{rank}")
+        os.unlink(f"{self.stuck_file}.{rank}.holds")
 
     def wait_until_delayed(self, function):
         def is_delayed(rank):
             return any(line["event"] == "delayed" and line["function"] == function for line in lines_so_far(f"{self.directory}/cupti.{rank}"))
         self.wait(lambda: all(is_delayed(rank) for rank in range(RANKS)), f"{function} is not called")
 
-    def ask(self, *commands):
-        """The commands at once, one after the other. Returns when all are done."""
+    def tell(self, *commands):
+        """The commands at once, one after the other."""
         with open(self.control, "a", encoding="utf-8") as file:
             file.write("".join(f"{command}\n" for command in commands))
         self.commands += len(commands)
 
-        def is_done(rank):
-            return sum(line.get("function") == "done" for line in neighbour_lines(self.directory, rank)) >= self.commands
-        self.wait(lambda: all(is_done(rank) for rank in range(RANKS)), f"{commands} not done")
+    def wait_for_call(self, function, times=1):
+        """Until the neighbour in each rank has made so many calls of it. The function "done": of commands."""
+        def made(rank):
+            return sum(line.get("function") == function for line in neighbour_lines(self.directory, rank))
+        self.wait(lambda: all(made(rank) >= times for rank in range(RANKS)), f"{function} not {times} times")
+
+    def ask(self, *commands):
+        """The commands at once, one after the other. Returns when all are done."""
+        self.tell(*commands)
+        self.wait_for_call("done", self.commands)
 
     def end(self):
         self.processes[-1].terminate()
@@ -148,6 +169,13 @@ def traces_of(states):
     return found
 
 
+def contested_times(lines, states):
+    """From a call of the neighbour that went on without the guest until the guest had stepped aside: either may get a kernel."""
+    unserved = [line for line in lines if line.get("function") in WAITING_CALLS and line["end_ns"] - line["begin_ns"] >= WAIT_OF_NEIGHBOUR_NS]
+    yielded = [line["at_ns"] for line in states if line["state"] == YIELDED]
+    return [(call["begin_ns"], min((at for at in yielded if at > call["begin_ns"]), default=call["end_ns"])) for call in unserved]
+
+
 def check_received(directory, rank, min_profiles=0, min_traces=0):
     """Each kernel of NCCL has one receiver: the neighbour those of its profiles, the guest all others while armed. Returns the counts."""
     log, items, lines = lines_of(f"{directory}/cupti.{rank}"), items_of(directory, rank), neighbour_lines(directory, rank)
@@ -166,22 +194,26 @@ def check_received(directory, rank, min_profiles=0, min_traces=0):
     assert len(ours) == len(of_item(items, "kernel")), "a kernel was handed over twice"
     both = set(ours) & set(theirs)
     assert not both, f"{len(both)} kernels have two receivers: {sorted(both)[:3]}"
-    of_nobody = []
+    of_nobody, contested = [], contested_times(lines, states)
+
+    def is_contested(decided):
+        return any(begin <= decided <= end for begin, end in contested)
+
     for key, kernel in kernels.items():
-        launched, fate = kernel["launched_ns"], kernel["record"]
-        may_be_held = any(0 < off - launched <= HELD_NS for off in [disabled for _, _, disabled, _ in profiles] + [off for _, off in traces])
-        if may_be_held and (fate != "recorded" or key in ours or key in theirs):
-            continue
-        if any(enabled < launched < disabled for _, enabled, disabled, _ in profiles):
+        decided = kernel["decided_ns"] or 0
+        if is_contested(decided):
+            pass
+        elif any(enabled < decided < disabled for _, enabled, disabled, _ in profiles):
             assert key in theirs, f"rank {rank}: the neighbour lacks {kernel}; the guest {'has' if key in ours else 'lacks'} it"
-        elif any(armed < launched < off for armed, off in traces):
+        elif any(armed < decided < off for armed, off in traces):
             assert key in ours, f"rank {rank}: the guest lacks {kernel}; the neighbour {'has' if key in theirs else 'lacks'} it"
-        if fate == "recorded" and key not in ours and key not in theirs:
+        if kernel["record"] == "recorded" and key not in ours and key not in theirs:
             of_nobody.append(kernel)
     assert not of_nobody, f"{len(of_nobody)} kernels have no receiver: {of_nobody[0]}"
     for key in theirs:
-        launched = kernels[key]["launched_ns"]
-        assert any(begin - HELD_NS < launched < end for begin, _, _, end in profiles), f"the neighbour got a kernel from outside its profiles: {kernels[key]}"
+        decided = kernels[key]["decided_ns"] or 0
+        assert is_contested(decided) or any(begin < decided < end for begin, _, _, end in profiles), \
+            f"the neighbour got a kernel from outside its profiles: {kernels[key]}"
     error_ns = CLOCK_ERROR_NS + max((line["clock_error_ns"] for line in states), default=0)
     for key, line in ours.items():
         kernel = kernels[key]

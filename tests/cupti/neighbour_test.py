@@ -134,7 +134,7 @@ def two_copies(arguments, directory):
         run.ask("load")
         run.wait_for_state(REFUSED, 1, UNSEEN_CALLER)
         run.ask("start")
-        run.more_kernels()
+        run.more_kernels(25) # some of them were launched before
         run.ask("stop")
         run.more_kernels()
         run.end()

@@ -59,6 +59,7 @@ def running_at_the_end(arguments, directory):
         run.wait_for_state(ARMED)
         run.more_kernels()
         run.stick(1)
+        run.wait_until_one_hangs(1)
         run.release()
         run.wait_for_state(DISARMED)
         run.unstick(1)
@@ -75,7 +76,8 @@ def running_at_the_end(arguments, directory):
         disabled = [call for call in calls if call["function"] == "cuptiActivityDisable"]
         assert len(disabled) == 1, disabled
         # A rank may have been between two kernels; the other forced flush is that of its exit.
-        hung = [kernel for kernel in events(log, "kernel") if kernel["launched_ns"] < disabled[0]["at_ns"] and kernel["end_ns"] > disabled[0]["at_ns"] + 1e9]
+        hung = [kernel for kernel in events(log, "kernel") if kernel["launched_ns"] < disabled[0]["at_ns"] and kernel["record"] != "disabled" and
+                kernel["end_ns"] > disabled[0]["at_ns"] + 1e9]
         assert len(forced) == (2 if hung else 1), f"{len(forced)} forced flushes, {len(hung)} kernels hung"
         assert not hung or forced[0]["begin_ns"] - disabled[0]["at_ns"] >= 1e9, "forced at once"
         n_hung += len(hung)
@@ -89,13 +91,18 @@ def running_at_the_end(arguments, directory):
 
 def slow_arming(arguments, directory):
     """The first enabling takes seconds: the job goes on, and the state has the time. A profile that begins meanwhile is whole."""
-    settings = {"COLLWIRE_CUPTI_DELAY": f"cuptiActivityEnable:{SLOW_MS}:1"}
+    may_end = f"{directory}/may-end"
+    settings = {"COLLWIRE_CUPTI_DELAY": f"cuptiActivityEnable:{SLOW_MS}:1", "COLLWIRE_CUPTI_DELAY_UNTIL": may_end}
     with NeighbourRun(arguments, directory, **settings).started() as run:
         run.arm()
         run.wait_until_delayed("cuptiActivityEnable")
         run.more_kernels(5)
-        assert not any(line["state"] == ARMED for rank in range(RANKS) for line in run.states(rank)), "the job stood still"
-        run.ask("start")
+        assert not any(line["state"] == ARMED for rank in range(RANKS) for line in run.states(rank)), "armed before the enabling ended"
+        run.tell("start")
+        run.wait_for_call("register") # it waits no longer for the guest
+        with open(may_end, "w", encoding="utf-8"):
+            pass
+        run.wait_for_call("done", run.commands)
         run.more_kernels()
         run.ask("stop")
         run.more_kernels()

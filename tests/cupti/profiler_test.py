@@ -6,7 +6,6 @@ kernels. Armed from the start, armed and disarmed in the middle of a job, never,
 profiler_test.py --build DIRECTORY [--version VERSION[,VERSION...]] [--cases NAME,...] [--only-full] [--keep DIRECTORY]"""
 
 import collections
-import contextlib
 import os
 import sys
 import time
@@ -15,7 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "cuda_double"), os.path.join(HERE, "..", "cupti_double")]
 
 # pylint: disable=wrong-import-position
-from double_job import lines_of, run_job, version_of
+from double_job import lines_of, realtime_ahead_ns, run_job, version_of
 from guest_test import ARMED, DISARMED, EXITING, RANKS, GuestJob, items_of, of_item, run_cases
 from neighbour_job import RUNNING, SUBSCRIBED, YIELDED, NeighbourRun, neighbour_lines
 
@@ -54,12 +53,7 @@ class PluginRun(NeighbourRun):
         job.start = lambda rank, place, program, words, mask: start(rank, place, program, [plan if word == "training" else word for word in words], mask)
 
     def profiler(self, rank):
-        names = [name for name in os.listdir(self.directory) if name.startswith(f"items.{rank}.")]
-        if not names:
-            return []
-        with contextlib.suppress(ValueError):
-            return of_item(lines_of(os.path.join(self.directory, names[0])), "profiler")
-        return []
+        return self.items_so_far(rank, "profiler")
 
     def wait_for_profiler(self, state, times=1):
         self.wait(lambda: all(sum(line["state"] == state for line in self.profiler(rank)) >= times for rank in range(RANKS)),
@@ -68,7 +62,7 @@ class PluginRun(NeighbourRun):
 
 def kernels_of(directory, rank):
     """The double's kernels of NCCL's communicators, with times in CLOCK_MONOTONIC, by communicator, in order."""
-    to_monotonic = time.monotonic_ns() - time.time_ns()
+    to_monotonic = -realtime_ahead_ns()
     kernels = collections.defaultdict(list)
     for line in lines_of(f"{directory}/truth.{rank}"):
         if line["comm_hash"] is None or line["aborted"]:

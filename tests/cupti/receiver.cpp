@@ -95,11 +95,12 @@ struct Received {
                 "ns\":%llu,\"end_ns\":%llu,\"kernels\":%llu,"
                 "\"unknown\":%llu,\"unnamed\":%llu,\"others\":%llu,\"before_armed\":%llu,"
                 "\"dropped\":%llu,\"lacking\":%llu,\"memory_bytes\":%llu,"
-                "\"clock_error_ns\":%llu,\"yields\":%llu,\"owner\":\"%s\",\"at_ns\":%lu}\n",
+                "\"clock_error_ns\":%llu,\"yields\":%llu,\"owner\":\"%s\",\"not_summed\":%llu,"
+                "\"at_ns\":%lu}\n",
                 item.state, item.reason, item.result, item.cupti_version, item.begin_ns,
                 item.end_ns, item.kernels, item.unknown_names, item.unnamed, item.other_kernels,
                 item.before_armed, item.dropped, item.buffers_lacking, item.memory_bytes,
-                item.clock_error_ns, item.yields, item.owner, now_ns);
+                item.clock_error_ns, item.yields, item.owner, item.not_summed, now_ns);
         fflush(file);
     }
 

@@ -53,6 +53,8 @@ def judge(arguments, job, directory, is_late=False):
     processes = [(host, log[0]["pid"]) for log in logs[::job.ranks_per_process]]
     kernels = [kernel for number, first in enumerate(job.processes) for kernel in gpu_truth.kernels_of(
         number, double_job.lines_of(f"{directory}/cupti.{first}"), double_job.lines_of(f"{directory}/truth.{first}"), True)]
+    if is_late:
+        kernels = gpu_truth.without_straddling(report, processes, kernels)
     coverage, problems = gpu_truth.check_coverage(report, processes, kernels, is_late)
     phases, of_phases = gpu_truth.check_phases(report, kernels, TOLERANCE_NS)
     problems += of_phases
@@ -82,11 +84,13 @@ def in_the_middle(arguments, library, directory, **options):
                 processes.append(job.start(rank, directory, "job", ["--plan", "training", "--count", "0"], mask))
         double_job.wait_until_running(job, directory, processes)
         with one_machine.Recorder(arguments.collwire, f"{directory}/capture", "--gpu") as recorder:
+            begin_ns = time.monotonic_ns()
             time.sleep(RECORDED_S) # the recorded part of the job
+            double_job.wait_for_traced(job, directory, processes, 2 * TRACED_KERNELS, begin_ns)
         assert recorder.status == 0, recorder.said()
-        before = len(double_job.lines_of(f"{directory}/truth.0"))
+        before = len(double_job.lines_so_far(f"{directory}/truth.0"))
         end_s = time.monotonic() + job.limit_s
-        while len(double_job.lines_of(f"{directory}/truth.0")) < before + TRACED_KERNELS:
+        while len(double_job.lines_so_far(f"{directory}/truth.0")) < before + TRACED_KERNELS:
             assert time.monotonic() < end_s and processes[0].poll() is None, "no kernel after the recording"
             time.sleep(0.05)
         processes[-1].terminate()

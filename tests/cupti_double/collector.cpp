@@ -209,6 +209,7 @@ void ActivityCollector::launched(const KernelLaunch &launch) {
     kernels_++;
     auto kernel = std::make_shared<TrackedKernel>();
     kernel->launch = launch;
+    kernel->decided_ns = monotonic_ns();
     kernel->clock = read_timestamp_;
     running_[launch.id] = kernel;
     const std::uint32_t kind = kind_for(launch);
@@ -226,8 +227,11 @@ void ActivityCollector::launched(const KernelLaunch &launch) {
 
 void ActivityCollector::started(std::uint64_t id, std::uint64_t at_ns) {
     const Lock lock(mutex_);
-    if (const auto found = running_.find(id); found != running_.end())
-        found->second->started_ns = at_ns;
+    const auto found = running_.find(id);
+    if (found == running_.end())
+        return;
+    found->second->started_ns = at_ns;
+    log_.write("started", fmt::format("\"id\":{},\"nccl\":{}", id, found->second->launch.is_nccl));
 }
 
 void ActivityCollector::ended(std::uint64_t id, std::uint64_t at_ns) {
@@ -275,15 +279,17 @@ void ActivityCollector::log_kernel(const TrackedKernel &kernel) const {
     const auto time = [](std::uint64_t ns) { return ns != 0 ? std::to_string(ns) : "null"; };
     log_.write("kernel",
                fmt::format(R"("id":{},"correlation":{},"name":{},"nccl":{},"launched_ns":{},)"
+                           R"("decided_ns":{},)"
                            R"("start_ns":{},"end_ns":{},"device":{},"context":{},"stream":{},)"
                            R"("channel":{},"graph":{},"graph_node":{},"grid":[{},{},{}],)"
                            R"("block":[{},{},{}],"cluster":[{},{},{}],"record":"{}")",
                            launch.id, launch.correlation, quoted(launch.name), launch.is_nccl,
-                           launch.launched_ns, time(kernel.started_ns), time(kernel.ended_ns),
-                           launch.device, launch.context, launch.stream, launch.channel,
-                           launch.graph, launch.graph_node, launch.grid[0], launch.grid[1],
-                           launch.grid[2], launch.block[0], launch.block[1], launch.block[2],
-                           launch.cluster[0], launch.cluster[1], launch.cluster[2], kernel.fate));
+                           launch.launched_ns, time(kernel.decided_ns), time(kernel.started_ns),
+                           time(kernel.ended_ns), launch.device, launch.context, launch.stream,
+                           launch.channel, launch.graph, launch.graph_node, launch.grid[0],
+                           launch.grid[1], launch.grid[2], launch.block[0], launch.block[1],
+                           launch.block[2], launch.cluster[0], launch.cluster[1], launch.cluster[2],
+                           kernel.fate));
 }
 
 std::string ActivityCollector::finish() {

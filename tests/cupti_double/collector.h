@@ -27,6 +27,7 @@ struct ActivityBuffer;
 
 struct TrackedKernel {
     KernelLaunch launch;
+    std::uint64_t decided_ns = 0; // whether it has a record; 0: launched before CUPTI
     std::uint64_t started_ns = 0;
     std::uint64_t ended_ns = 0;
     std::uint32_t kind = KIND_CONCURRENT_KERNEL;

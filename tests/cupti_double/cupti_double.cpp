@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -100,6 +101,9 @@ Result CuptiDouble::call(const char *function, const void *caller, const std::st
     if (const InjectedFailure *delay = injected_at(settings.delays, function, nth)) {
         log.write("delayed", fmt::format("\"function\":\"{}\"", function));
         std::this_thread::sleep_for(std::chrono::milliseconds(delay->code));
+        while (!settings.delayed_until.empty() &&
+               ::access(settings.delayed_until.c_str(), F_OK) != 0)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     if (const char *callback = InBufferCallback::of_this_thread()) {
         log.misuse(fmt::format("{} is called in {}, where CUPTI deadlocks", function, callback));

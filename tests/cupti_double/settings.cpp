@@ -127,6 +127,7 @@ Settings read_settings(std::uint32_t library_version) {
     read.disable_drops = number_of("COLLWIRE_CUPTI_DISABLE_DROPS", 0) != 0;
     read.failures = parse_failures(text_of("COLLWIRE_CUPTI_FAIL"));
     read.delays = parse_rules("COLLWIRE_CUPTI_DELAY", text_of("COLLWIRE_CUPTI_DELAY"));
+    read.delayed_until = text_of("COLLWIRE_CUPTI_DELAY_UNTIL");
     read.empty_session = number_of("COLLWIRE_CUPTI_EMPTY", 0);
     read.lock_patience_ms = number_of("COLLWIRE_CUPTI_PATIENCE_MS", read.lock_patience_ms);
     return read;

@@ -32,8 +32,9 @@ struct Settings {
     BufferOwner buffer_owner = BufferOwner::RegisteredNow; // COLLWIRE_CUPTI_BUFFERS_TO
     bool disable_drops = false;                            // COLLWIRE_CUPTI_DISABLE_DROPS
     std::vector<InjectedFailure> failures;                 // COLLWIRE_CUPTI_FAIL
-    std::vector<InjectedFailure> delays;   // COLLWIRE_CUPTI_DELAY: milliseconds in the code's place
-    std::uint64_t empty_session = 0;       // COLLWIRE_CUPTI_EMPTY: number of the enabling, from 1
+    std::vector<InjectedFailure> delays; // COLLWIRE_CUPTI_DELAY: milliseconds in the code's place
+    std::string delayed_until;       // COLLWIRE_CUPTI_DELAY_UNTIL: a file, that ends a delay, too
+    std::uint64_t empty_session = 0; // COLLWIRE_CUPTI_EMPTY: number of the enabling, from 1
     std::uint64_t lock_patience_ms = 5000; // COLLWIRE_CUPTI_PATIENCE_MS
 };
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -79,6 +80,15 @@ namespace cli {
 
 Result<std::vector<std::byte>> read_file(const std::string &path, std::size_t) {
     return error(ErrorKind::BadInput, path + ": not read");
+}
+
+Result<FileInParts> FileInParts::open(const std::string &path) {
+    return error(ErrorKind::BadInput, path + ": not opened");
+}
+FileInParts::FileInParts(FileInParts &&) noexcept : fd_(-1), size_bytes_(0) {}
+FileInParts::~FileInParts() = default;
+std::span<const std::byte> FileInParts::read(std::uint64_t, std::size_t) {
+    std::abort(); // none was opened
 }
 
 NamedCaptures expand_captures(const std::vector<std::string> &paths) {

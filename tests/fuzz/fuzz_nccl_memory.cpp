@@ -19,6 +19,7 @@
 #include "userspace/nccl/layout/bpf_layout.h"
 #include "userspace/nccl/memory/channels.h"
 #include "userspace/nccl/memory/live_comms.h"
+#include "userspace/nccl/memory/queue_pair_paths.h"
 
 namespace collwire::process {
 namespace {
@@ -56,6 +57,14 @@ void check(const std::vector<cw_nccl_connection> &connections, std::uint64_t com
     }
 }
 
+void check(const std::vector<source::QueuePairPath> &paths, const cw_nccl_connection &connection) {
+    expect(paths.size() <= connection.n);
+    for (const source::QueuePairPath &path : paths) {
+        expect(path.tgid == connection.tgid && path.mtu >= 1 && path.mtu <= 5);
+        expect(path.is_ethernet == (path.remote_lid == 0));
+    }
+}
+
 void check(const nccl::LiveComm &live) {
     expect(live.comm.n_ranks > 0 && live.comm.rank >= 0 && live.comm.rank < live.comm.n_ranks);
     expect(std::ranges::find(live.comm.name, '\0') != std::end(live.comm.name));
@@ -73,7 +82,7 @@ void check(const std::vector<std::vector<std::byte>> &channels) {
     }
 }
 
-void check(inspect::Proxy first, inspect::Proxy second) {
+void check(const inspect::Proxy &first, inspect::Proxy second) {
     expect(first.operations.size() <= MOST_OPERATIONS);
     inspect::merge_first_look(first, second);
     inspect::Inspection inspection;
@@ -131,6 +140,7 @@ std::size_t ProcessView::read_words(std::span<const std::uint64_t> addresses,
 
 } // namespace collwire::process
 
+// libFuzzer's name. NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     using namespace collwire;
     using namespace collwire::process;
@@ -150,15 +160,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     for (const nccl::LiveComm &live : comms) {
         check(live);
         connections += live.connections.size();
+        for (const cw_nccl_connection &connection : live.connections)
+            check(nccl::read_queue_pair_paths(process, layout, connection), connection);
     }
     expect(connections <= MOST_CONNECTIONS);
     for (std::size_t i = 0; i < std::min(comms.size(), COMMS_WITH_CHANNELS); ++i) {
         inspect::ProxyReader reader{process, layout, *bpf_layout, memory::BIAS};
         const std::uint64_t before = image.reads;
-        inspect::Proxy first = reader.read(comms[i].comm.proxy_state, false);
+        const inspect::Proxy first = reader.read(comms[i].comm.proxy_state, false);
         inspect::Proxy second = reader.read(comms[i].comm.proxy_state, true);
         expect(image.reads - before <= MOST_READS_OF_PROXY);
-        check(std::move(first), std::move(second));
+        check(first, std::move(second));
     }
     for (std::size_t i = 0; i < std::min(comms.size(), COMMS_WITH_CHANNELS); ++i)
         check(nccl::read_channels(process, layout, comms[i].comm, CHANNEL_BYTES));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From records to both reports. The input is a stream of records as they lie in a block, checksums
-// and compression left out; each NODE record begins another capture.
+// From records to both reports, and to rows. The input is a stream of records as they lie in a
+// block, checksums and compression left out; each NODE record begins another capture.
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -11,10 +11,19 @@
 
 #include "collwire/record.h"
 #include "collwire/record_kinds.h"
+#include "correlate/against/comparison.h"
+#include "correlate/against/render.h"
+#include "correlate/against/run_rows.h"
 #include "correlate/model/ingest.h"
 #include "correlate/model/join.h"
 #include "correlate/report/json_report.h"
+#include "correlate/report/names.h"
 #include "correlate/report/text_report.h"
+#include "correlate/rows/row_sink.h"
+#include "correlate/stall/find_standing.h"
+#include "correlate/stall/judge.h"
+#include "correlate/tabulate/tabulate.h"
+#include "correlate/verdict/render.h"
 
 namespace {
 
@@ -35,6 +44,22 @@ const topology::Topology &fabric() {
     require(parsed.ok());
     return *parsed;
 }
+
+// Each cell is what its column declares.
+class CheckingSink : public rows::RowSink {
+public:
+    void put_cells(const rows::TableInfo &table, std::span<const rows::Cell> cells) override {
+        require(cells.size() == table.columns.size());
+        for (std::size_t i = 0; i < cells.size(); ++i) {
+            const bool is_null = std::holds_alternative<std::monostate>(cells[i]);
+            const bool is_text = std::holds_alternative<std::string_view>(cells[i]);
+            require(!is_null || table.columns[i].is_nullable);
+            require(is_null || is_text == (table.columns[i].type == rows::CellType::Text));
+        }
+        ++rows_;
+    }
+    std::size_t rows_ = 0;
+};
 
 model::Ingest ingest(std::span<const std::byte> data) {
     model::Ingest ingest;
@@ -67,8 +92,28 @@ model::Ingest ingest(std::span<const std::byte> data) {
     return ingest;
 }
 
+// Against a run of half of the records, and against itself.
+void require_comparison(const model::Model &model, std::span<const std::byte> half) {
+    against::RunRows a, b;
+    tabulate::tabulate(model, false, a);
+    model::Model other = ingest(half).take();
+    model::join(other, nullptr);
+    tabulate::tabulate(other, false, b);
+    const against::Comparison different = against::compare_runs(a, b);
+    require(nlohmann::json::accept(against::render_json(different, "")));
+    require(!against::render_text(different, {}).empty());
+    require(different.matches.pairs.size() + different.matches.only_b.size() ==
+            b.of<rows::CommunicatorRow>().size());
+    const against::Comparison same = against::compare_runs(a, a);
+    // What was lost is said of equal runs, too.
+    require(std::ranges::all_of(same.differences, [](const against::Difference &one) {
+        return one.topic == against::Topic::Recording;
+    }));
+}
+
 } // namespace
 
+// libFuzzer's name. NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *bytes, std::size_t size) {
     model::Model model = ingest(std::as_bytes(std::span(bytes, size))).take();
     model::join(model, size % 2 == 0 ? &fabric() : nullptr);
@@ -95,5 +140,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *bytes, std::size_t siz
     report::write_json(model, json, {.detail = true});
     require(nlohmann::json::accept(json.str()));
     require(!report::text_report(model, {}).empty());
+    CheckingSink sink;
+    tabulate::tabulate(model, true, sink);
+    require(sink.rows_ >= report::ALL_TIERS.size());
+    const auto verdicts = stall::judge(stall::find_standing(model));
+    require(nlohmann::json::accept(verdict::to_json(verdicts).dump(
+        -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)));
+    require_comparison(model, std::as_bytes(std::span(bytes, size / 2)));
+    require(verdicts.empty() || !verdict::render_text(verdicts).empty());
     return 0;
 }

@@ -5,29 +5,21 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tests/support/file_bytes.h"
 #include "userspace/nccl/layout/file_layout.h"
 #include "userspace/nccl/layout/same_code.h"
 
 namespace {
 
 using namespace collwire::nccl;
+using collwire::test::bytes_of;
 
 constexpr std::size_t CHANGE_BYTES = 7; // a kind, a place, a value
 constexpr std::size_t MOST_CHANGES = 16;
-
-std::vector<std::byte> bytes_of(const std::string &path) {
-    std::ifstream in{path, std::ios::binary};
-    const std::string text{std::istreambuf_iterator<char>{in}, {}};
-    std::vector<std::byte> bytes(text.size());
-    std::memcpy(bytes.data(), text.data(), text.size());
-    return bytes;
-}
 
 struct Double {
     Double() : stripped(bytes_of(SAME_CODE_DOUBLE ".stripped")) {

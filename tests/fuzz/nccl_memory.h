@@ -35,13 +35,25 @@ struct IbQp {
     std::uint64_t qp;
     std::int32_t device;
 };
+struct GidInfo {
+    std::array<std::uint8_t, 16> gid;
+    std::int32_t index;
+};
 struct RecvDevice {
     IbQp flush;
+    GidInfo local;
+};
+struct RemoteDevice {
+    std::uint32_t lid, mtu;
+    std::uint8_t link_layer;
+    std::array<std::uint8_t, 16> gid;
 };
 struct IbComm {
     std::int32_t n_qps, n_devices;
     std::array<IbQp, 3> qps;
     std::array<RecvDevice, 2> devices; // of a receiver
+    std::int32_t n_remote;
+    std::array<RemoteDevice, 2> remote;
 };
 struct Socket {
     std::int32_t fd;
@@ -203,6 +215,19 @@ inline constexpr auto FIELDS = std::to_array<Field>({
     {"ncclIbQp", sizeof(IbQp)},
     {"ncclIbQp.qp", offsetof(IbQp, qp)},
     {"ncclIbQp.devIndex", offsetof(IbQp, device)},
+    {"ncclIbQp.remDevIdx", offsetof(IbQp, device)},
+    {"ncclIbNetCommBase.nRemDevs", offsetof(IbComm, n_remote)},
+    {"ncclIbNetCommBase.remDevs", offsetof(IbComm, remote)},
+    {"ncclIbDevInfo", sizeof(RemoteDevice)},
+    {"ncclIbDevInfo.gid", offsetof(RemoteDevice, gid)},
+    {"ncclIbDevInfo.lid", offsetof(RemoteDevice, lid)},
+    {"ncclIbDevInfo.mtu", offsetof(RemoteDevice, mtu)},
+    {"ncclIbDevInfo.link_layer", offsetof(RemoteDevice, link_layer)},
+    {"ncclIbSendComm.devs", offsetof(IbComm, devices)},
+    {"ncclIbSendCommDev", sizeof(RecvDevice)},
+    {"ncclIbNetCommDevBase.gidInfo.localGid", offsetof(RecvDevice, local) + offsetof(GidInfo, gid)},
+    {"ncclIbNetCommDevBase.gidInfo.localGidIndex",
+     offsetof(RecvDevice, local) + offsetof(GidInfo, index)},
     {"ibv_qp.qp_num", offsetof(Qp, number)},
     {"ncclNetSocketComm.ctrlSock", offsetof(SocketComm, control)},
     {"ncclNetSocketComm.socks", offsetof(SocketComm, sockets)},

@@ -59,9 +59,9 @@ Writer process(unsigned flags, std::uint64_t net, const Counts &counts = {}) {
     Writer to(flags);
     std::uint64_t net_comm = 0;
     if (net == NET_IB) {
-        IbComm ib{3, 2, {}, {}};
+        IbComm ib{3, 2, {}, {}, 1, {{{0, 5, 2, {10, 0, 0, 2}}, {40, 5, 1, {}}}}};
         for (RecvDevice &device : ib.devices)
-            device.flush.qp = to.put(Qp{0, 31});
+            device = {{to.put(Qp{0, 31}), 0}, {{10, 0, 0, 1}, 0}};
         for (int i = 0; i < 3; ++i)
             ib.qps[static_cast<std::size_t>(i)] = {to.put(Qp{0, 17U + static_cast<unsigned>(i)}),
                                                    i % 2};

@@ -11,6 +11,7 @@
 extern "C" {
 
 REFUSED(cudaSetDevice, int)
+REFUSED(cudaDeviceSynchronize, void)
 REFUSED(cudaMalloc, void **, size_t)
 REFUSED(cudaFree, void *)
 REFUSED(cudaMemcpy, void *, const void *, size_t, int)

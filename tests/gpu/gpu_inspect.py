@@ -6,8 +6,6 @@ import subprocess
 import time
 
 import double_job
-import identity_truth
-import one_machine
 
 FEWEST_INSPECTIONS, MOST_INSPECTIONS = 5, 60
 # For the fastest inspection, which reads the memory twice, 0.2 s apart: ranks spin on the CPUs, and the first one reads the library.
@@ -39,11 +37,11 @@ def check(collwire, job, directory, plan_path):
                 moving += any(proxy["operations"] for proxy in seen["proxies"])
             diagnosis = json.loads(subprocess.run([collwire, "diagnose", "--json", *files], capture_output=True, text=True, check=True).stdout)
             is_blamed.append([cause for comm in diagnosis["communicators"] for cause in comm["causes"]])
-        logs = one_machine.logs_of(directory, "job", job.ranks)
+        logs = [double_job.lines_so_far(f"{directory}/job.{rank}") for rank in range(job.ranks)]
         for rank, (process, path) in enumerate(zip(processes, files)):
             with open(path, encoding="utf-8") as file:
                 [seen] = json.load(file)["processes"]
-            known = {(line["hash"], line["rank"]) for line in identity_truth.lines_of(f"{directory}/profiler.{process.pid}")}
+            known = {(line["hash"], line["rank"]) for line in double_job.lines_so_far(f"{directory}/profiler.{process.pid}")}
             seen_comms = {(comm["hash"], comm["rank"]) for comm in seen["communicators"]}
             if seen_comms != known:
                 problems.append(f"inspect, rank {rank}: communicators {seen_comms}, NCCL has {known}")

@@ -27,6 +27,8 @@ def judge(recorded):
     case, report = recorded.case, recorded.report
     kernels = [kernel for number, (cupti, double) in enumerate(zip(recorded.files("cupti.*"), recorded.doubles))
                for kernel in gpu_truth.kernels_of(number, identity_truth.lines_of(cupti), double, has_one_clock=False)]
+    if case.late_s:
+        kernels = gpu_truth.without_straddling(report, recorded.processes, kernels)
     coverage, problems = gpu_truth.check_coverage(report, recorded.processes, kernels, bool(case.late_s))
     hosts = [host for host, _ in recorded.processes]
     clocks, of_clocks = gpu_truth.check_clocks(report, kernels, hosts)

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Official NCCL that hangs on four nodes, over kernel RDMA and sockets, for a reason that is known: `collwire inspect` on each node and
-`collwire diagnose` of all files name the rank and the kind.
+`collwire diagnose` of all files name the rank and the kind. So does `collwire diagnose` of the captures, after all ranks were killed, or it says that captures
+do not show it; without the culprit's capture it names no other rank.
 
 inspect_test.py [--kernel SERIES] [--nccl VERSION] [--hangs HANG/PROTOCOL/ib|sockets,...|few|ib|all]"""
 
@@ -16,11 +17,11 @@ import nccl_run
 
 sys.path.insert(0, os.path.join(harness.ROOT, "tests", "nccl"))
 
-from hangs import HANGS, RANKS, transfers_of  # noqa: E402
+from hangs import CULPRIT, HANGS, RANKS, transfers_of  # noqa: E402
 
 BOOT_S, HANG_S = 300, 120
 # Of every run of the tests.
-FEW = ("link-cut/Simple/ib", "dead/Simple/ib")
+FEW = ("link-cut/Simple/ib", "dead/Simple/ib", "never-calls/Simple/ib")
 ALL = tuple(f"{name}/{protocol}/{transport}" for transport in ("ib", "sockets") for protocol in ("Simple", "LL") for name in HANGS)
 
 
@@ -37,6 +38,13 @@ def expect_queue_pairs(processes):
     assert queue_pairs and all(each["device"] == "rxe0" and each["port"] == 1 and each["state"] and each["remote_qpn"] for each in queue_pairs), queue_pairs
 
 
+def judge_captures(out, name):
+    captures = [os.path.join(out, f"node{node}", name.replace("/", "-"), "capture") for node in range(RANKS)]
+    HANGS[name.split("/", maxsplit=1)[0]].judge_captures(diagnose(captures)["verdicts"])
+    others = diagnose([capture for node, capture in enumerate(captures) if node != CULPRIT])["verdicts"]
+    assert {verdict["rank"] for verdict in others} <= {None, CULPRIT}, others
+
+
 def judge(out, name):
     paths = [os.path.join(out, f"node{node}", name.replace("/", "-"), "inspect.json") for node in range(RANKS)]
     processes = [harness.load(path)["processes"][0] if os.path.exists(path) else None for path in paths]
@@ -45,6 +53,7 @@ def judge(out, name):
         HANGS[name.split("/")[0]].judge(processes, diagnosis)
         if name.endswith("/ib") and not name.startswith("dead"):
             expect_queue_pairs(processes)
+        judge_captures(out, name)
     except AssertionError as problem:
         print(f"{name}: NOT named: {problem}", flush=True)
         return False

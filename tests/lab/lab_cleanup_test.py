@@ -14,7 +14,7 @@ BOOTING, RUNNING = "booting", "the jobs start"
 
 
 def start(out, job, **how):
-    return harness.start("--nodes", "1", "--limit", "300", "--pcap", "--out", out, "--job", job, **how)
+    return harness.start("--nodes", "1", "--limit", "600", "--boot-limit", "600", "--pcap", "--out", out, "--job", job, **how)
 
 
 def wait_for(process, words):
@@ -42,7 +42,7 @@ SCRIPT = ("bash", "-euc", f'. {harness.ROOT}/tools/common.sh; attended {harness.
 
 # As a test of the lab: its labs are its children.
 TEST = (sys.executable, "-c", f"import sys; sys.path.insert(0, {harness.HERE!r}); import lab_harness; lab_harness.run(*sys.argv[1:])")
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 def end_test(scratch, job, before):
@@ -72,7 +72,7 @@ def end_by(scratch, job, when, sig, inner, before, **how):
     target = children(process.pid)[0] if inner else process.pid
     os.kill(target, sig)
     # wait() and not communicate(): a survivor would hold stderr open.
-    process.wait(60)
+    process.wait(PATIENCE_S)
     print(f"{signal.Signals(sig).name} to {'the sandbox' if inner else 'the lab'} while '{when}': status {process.returncode}")
     expected = 128 + sig if inner or sig != signal.SIGKILL else -sig
     assert process.returncode == expected, (process.returncode, expected)
@@ -84,9 +84,9 @@ def check_failures(scratch, endless):
     crash = os.path.join(scratch, "crash")
     with open(crash, "w", encoding="ascii") as file:
         file.write("#!/bin/bash\necho c > /proc/sysrq-trigger\n")
-    cases = [("/bin/false", "120", ("node0 returned 1",)), (endless, "15", ("in time",)),
-             (crash, "120", ("node0 died", "Kernel panic", "Call Trace"))]
-    labs = [harness.start("--nodes", "1", "--out", os.path.join(scratch, f"failing-{number}"), "--job", job, "--limit", limit_s)
+    cases = [("/bin/false", "600", ("node0 returned 1",)), (endless, "15", ("in time",)),
+             (crash, "600", ("node0 died", "Kernel panic", "Call Trace"))]
+    labs = [harness.start("--nodes", "1", "--out", os.path.join(scratch, f"failing-{number}"), "--job", job, "--limit", limit_s, "--boot-limit", "600")
             for number, (job, limit_s, _) in enumerate(cases)]
     for lab, (job, _, words) in zip(labs, cases):
         said = lab.communicate()[1]

@@ -15,6 +15,10 @@ import sys
 import tempfile
 import time
 
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "scale")]
+
+import both_cores  # noqa: E402  (the path has to be set first)
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 COLLWIRE = os.path.join(ROOT, "build", "release", "collwire")
 LAB = os.path.join(ROOT, "tools", "lab")
@@ -192,7 +196,9 @@ def report_of(captures, path, *options, quiet=False, expected=(0,)):
     if not quiet or done.returncode not in expected:
         print(done.stdout + done.stderr, flush=True)
     assert done.returncode in expected, f"collwire report: exit status {done.returncode}"
-    return load(path)
+    report = load(path)
+    both_cores.check(COLLWIRE, report, captures)
+    return report
 
 
 def compare(out, *options, **reports):
@@ -274,7 +280,7 @@ def interfaces():
 def expect_nothing_left(out, before):
     """No process (and with the last of them its namespaces) and no interface. The kernel takes a short time to end the processes of a killed
     sandbox."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while processes_of(out) and time.monotonic() < end:
         time.sleep(0.05)
     left = processes_of(out)

@@ -30,10 +30,10 @@ def library_of(version):
     return fetched.stdout.strip()
 
 
-def run(out, kernel, library, jobs, *options):
-    """Boots the nodes and runs `jobs` (tests/nccl/cases.py: jobs_of) on them."""
+def run(out, kernel, library, jobs, *options, job="nccl.py"):
+    """Boots the nodes and runs `jobs` (tests/nccl/cases.py: jobs_of) on them, by a script of jobs/."""
     names = ",".join("+".join(case.name for case in of_job) for of_job in jobs)
-    harness.run_job(out, kernel, NODES, "nccl.py", "--env", f"NCCL_LIBRARY={library}", "--env", f"DOUBLE={DOUBLE}", "--env", f"NCCL_CASES={names}",
+    harness.run_job(out, kernel, NODES, job, "--env", f"NCCL_LIBRARY={library}", "--env", f"DOUBLE={DOUBLE}", "--env", f"NCCL_CASES={names}",
                     *harness.missed_calls_options(kernel), *options, limit_s=BOOT_S + JOB_S * len(jobs))
 
 

@@ -67,6 +67,7 @@ def judge_whole(recorded, kernel):
     problems += of_join + of_control
     sent = sum(truth.Truth(recorded.doubles, recorded.is_local).sent.values())
     problems += transport_truth.problems_of(report, sent, case.over_sockets, case.source)
+    problems += transport_truth.problems_of_headers(report, case.fewest_headers)
     problems += transport_truth.problems_of_ways(report, case.over_sockets, int(case.environment.get("NCCL_IB_QPS_PER_CONNECTION", "1")), case.nics)
     # A socket that opened and closed between two samples was never measured.
     if sources_of(report) - ({"derived"} if case.over_sockets else set()) != {case.source}:

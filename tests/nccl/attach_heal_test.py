@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Recorders attach to a running job. In each of them a different read of NCCL's memory fails on purpose.
-From 2 s after "recording" on all operations are exact. A
-communicator whose launches are not read for long is named within a second, and so is its recovery. On this machine, over sockets.
+"""Recorders attach to a running job on this machine, over sockets. Each recorder makes one read of NCCL's memory fail on purpose, each of them another one.
+From 2 s after "recording" on all operations are exact. If a read fails for long, the recorder names the communicator within a second, and later says that it
+recovered.
 
 attach_heal_test.py --collwire FILE --build DIRECTORY --version VERSION [--faults FAULT,...] [--keep DIRECTORY] [--only-full]"""
 

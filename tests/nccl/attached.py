@@ -60,17 +60,11 @@ class RunningJob:
         double_job.wait_until_running(self.job, self.directory, self.processes)
 
     def wait_for_launches(self, n):
-        end = time.monotonic() + PATIENCE_S
-        while min(len(double_job.lines_so_far(f"{self.directory}/truth.{rank}")) for rank in range(RANKS)) < n:
-            assert time.monotonic() < end and all(process.poll() is None for process in self.processes), "the job does not go on"
-            time.sleep(0.1)
+        double_job.wait_for_launches(self.job, self.directory, self.processes, n, PATIENCE_S)
 
     def end(self):
         self.processes[0].terminate()
-        for rank, process in enumerate(self.processes):
-            process.wait(timeout=PATIENCE_S)
-            text = double_job.output_of(self.directory, rank)
-            assert process.returncode == 0 and "all data right" in text, f"rank {rank}: exit {process.returncode}\n{text[-2000:]}"
+        double_job.expect_right_data(self.directory, self.processes, PATIENCE_S)
 
 
 class Recording:
@@ -80,7 +74,7 @@ class Recording:
         self.path = path
         with environment_with("COLLWIRE_TEST_FAIL_READ", fault):
             self.recorder = one_machine.Recorder(collwire, path, *options)
-        self.ready_ns, self.end_ns = time.time_ns(), 0
+        self.ready_ns, self.end_ns, self.healed_after_ns = time.time_ns(), 0, HEALED_NS
 
     def end(self):
         self.end_ns = self.end_ns or time.time_ns()
@@ -100,11 +94,23 @@ def environment_with(name, value):
             os.environ[name] = before
 
 
-def quietest(doubles, begin_ns, end_ns):
-    """The middle of the longest time without a launch on any rank."""
+def quietest(doubles, report, begin_ns, end_ns):
+    """The middle of the longest time without a launch on any rank, in which no operation is launched on some ranks and not yet on others; None: there is
+    no such time."""
     times = sorted({begin_ns, end_ns, *(kernel["launched_ns"] for log in doubles for kernel in log if begin_ns < kernel["launched_ns"] < end_ns)})
-    gap, at = max((after - before, before) for before, after in zip(times, times[1:]))
-    return at + gap // 2
+    spread = [(operation["begin_realtime_ns"], operation["launched_realtime_ns"]) for operation in report["collectives"] + report["p2p"]
+              if operation["launched"]]
+    for gap, at in sorted(((after - before, before) for before, after in zip(times, times[1:])), reverse=True):
+        if not any(first < at + gap // 2 < last for first, last in spread):
+            return at + gap // 2
+    return None
+
+
+def first_quietest(doubles, report, spans):
+    """In the first of the (begin, end) that has one."""
+    at_ns = next((at_ns for begin_ns, end_ns in spans if (at_ns := quietest(doubles, report, begin_ns, end_ns)) is not None), None)
+    assert at_ns is not None, "the ranks were in the middle of an operation all the time"
+    return at_ns
 
 
 def judge(arguments, recording, directory, fewest, healed_after_ns=HEALED_NS, jobs=None):
@@ -115,8 +121,10 @@ def judge(arguments, recording, directory, fewest, healed_after_ns=HEALED_NS, jo
     report = one_machine.report_of(arguments.collwire, recording.path, f"{recording.path}.json", jobs)
     healed_ns, end_ns = recording.ready_ns + healed_after_ns, recording.end_ns - EDGE_NS
     assert end_ns - healed_ns > 2 * EDGE_NS, "the recording was too short for this test"
-    begin_ns = quietest(doubles, healed_ns, healed_ns + EDGE_NS)
-    until_ns = quietest(doubles, end_ns - EDGE_NS, end_ns)
+    # On a busy machine an operation may take longer than an edge.
+    lengths_ns = range(EDGE_NS, max((end_ns - healed_ns) // 4, EDGE_NS) + 1, EDGE_NS)
+    begin_ns = first_quietest(doubles, report, [(healed_ns, healed_ns + length_ns) for length_ns in lengths_ns])
+    until_ns = first_quietest(doubles, report, [(end_ns - length_ns, end_ns) for length_ns in lengths_ns])
     doubles = [[kernel for kernel in log if kernel["launched_ns"] < until_ns] for log in doubles]
     report["p2p"] = [operation for operation in report["p2p"] if (operation["launched_realtime_ns"] or until_ns) < until_ns]
     is_local = identity_truth.same_node(jobs, RANKS_PER_NODE)

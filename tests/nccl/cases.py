@@ -6,11 +6,14 @@ import os
 
 JOBS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jobs")
 QUIET_MS = 2500
+APART = ("--gap-ms", str(QUIET_MS))
 UNTIL_STOPPED = ("--count", "0")
 
 WIRE = ()
 POSTED = ("--no-wire", "--posts=on")
 DERIVED = ("--no-wire", "--posts=off")
+SLICED = ("--no-wire", "--posts-slice=6s/16s")
+TIMED = ("--network-times",)
 VERBS = (*POSTED, "--qp-source=verbs")
 
 
@@ -35,6 +38,8 @@ class Case:
     # The least that has to be compared.
     fewest_figures: int = 20
     fewest_calls: int = 3
+    # Sending queue pairs whose measured wire bytes equal those computed from NCCL's messages; all others must be computed, too.
+    fewest_headers: int = 0
     fewest_pairs: int = 0
     fewest_in_launch: int = 0 # proxy operations in one launch of a rank
     # The recorder may read a part of the operations of a launch, if it counts the launch as cut.
@@ -54,7 +59,17 @@ class Case:
     @property
     def source(self):
         """The byte source that the report has to name."""
-        return {WIRE: "wire", POSTED: "posted", DERIVED: "derived", VERBS: "posted"}[self.record]
+        return {WIRE: "wire", TIMED: "wire", POSTED: "posted", DERIVED: "derived", SLICED: "derived", VERBS: "posted"}[self.record]
+
+    @property
+    def is_sliced(self):
+        """Posts are counted now and then: the job's node watches where breakpoints are."""
+        return self.record == SLICED
+
+    @property
+    def is_apart(self):
+        """A long silence follows each operation: its bytes can be told from those of the others on the wire."""
+        return self.job_options[:2] == APART
 
     @property
     def job_name(self):
@@ -94,8 +109,11 @@ CASES = {case.name: case for case in (
     *(_forced("Tree", protocol, "tree") for protocol in ("Simple", "LL", "LL128")),
     _forced("PAT", "Simple", "pat", (2, 24)),
     Case("shared-node", "training", ranks_per_node=2),
-    Case("two-qps", "ring", {"NCCL_IB_QPS_PER_CONNECTION": "2"}),
-    Case("two-qps-split", "ring", {"NCCL_IB_QPS_PER_CONNECTION": "2", "NCCL_IB_SPLIT_DATA_ON_QPS": "1"}),
+    # With adaptive routing NET/IB makes two requests of a large message, on any network.
+    Case("two-qps", "ring", {"NCCL_IB_QPS_PER_CONNECTION": "2"}, fewest_headers=16),
+    Case("two-qps-split", "ring", {"NCCL_IB_QPS_PER_CONNECTION": "2", "NCCL_IB_SPLIT_DATA_ON_QPS": "1", "NCCL_IB_ADAPTIVE_ROUTING": "1"},
+         fewest_headers=16),
+    Case("adaptive-routing", "ring", {"NCCL_IB_ADAPTIVE_ROUTING": "1"}, fewest_headers=8),
     # rxe's devices have no PCI address: with two of them 2.20 compares missing paths and crashes.
     Case("two-nics", "training", nics=2, first_version=(2, 24)),
     # The byte sources of an operation.
@@ -104,13 +122,16 @@ CASES = {case.name: case for case in (
     Case("everything-posted", "everything", record=POSTED, fewest_figures=300, fewest_calls=40, fewest_pairs=40),
     Case("everything-derived", "everything", record=DERIVED, fewest_figures=300, fewest_calls=40, fewest_pairs=40),
     # On the wire each operation is between two silences.
-    Case("apart", "apart", job_options=("--gap-ms", str(QUIET_MS))),
+    Case("apart", "apart", job_options=APART),
     # Late attach: the recorders of four nodes start over ten seconds.
     Case("late", "training", job_options=UNTIL_STOPPED, late_s=3.3),
     Case("late-posted", "training", job_options=UNTIL_STOPPED, record=POSTED, late_s=3.3),
     Case("late-derived", "training", job_options=UNTIL_STOPPED, record=DERIVED, late_s=3.3),
     Case("late-sockets", "training", job_options=UNTIL_STOPPED, late_s=3.3, over_sockets=True),
     Case("sockets", "training", over_sockets=True),
+    # Clocks of nodes that are apart, by both ways to know when operations end.
+    Case("clocks", "training", job_options=("--count", "40")),
+    Case("clocks-times", "training", job_options=("--count", "40"), record=TIMED),
     # Kernels of GPUs: one rank is late by far for one operation.
     Case("gpu", "training", job_options=("--count", "4", "--stall-rank", "2", "--stall-at", "12", "--stall-ms", "600"), gpu=True),
     Case("gpu-late", "training", job_options=UNTIL_STOPPED, late_s=3.3, gpu=True),
@@ -146,18 +167,25 @@ CASES = {case.name: case for case in (
 
 GPU = ("gpu", "gpu-late")
 
+# Posts are counted in slices.
+SLICES = ("sliced",)
+CASES["sliced"] = Case("sliced", "training", job_options=("--count", "24"), record=SLICED)
+
 # Through a network plugin whose layouts collwire does not know: pointers lead to its queue pairs, or (hidden) none does.
 PLUGIN = ("plugin", "plugin-hidden", "plugin-late", "plugin-posted")
+# The recorder searches the memory of connections that exist, and a node's only CPU is busy while NCCL polls.
+RESTING = ("--gap-ms", "500")
 HIDDEN = {"COLLWIRE_NETWORK_DOUBLE_HIDE": "1"}
 CASES.update({case.name: case for case in (
-    Case("plugin", "training", plugin=True),
+    Case("plugin", "training", job_options=RESTING, plugin=True),
     Case("plugin-hidden", "training", HIDDEN, plugin=True),
     Case("plugin-late", "training", job_options=UNTIL_STOPPED, late_s=3.3, plugin=True),
-    Case("plugin-posted", "training", record=POSTED, plugin=True),
+    Case("plugin-posted", "training", job_options=RESTING, record=POSTED, plugin=True),
 )})
 
 # Queue pairs from libibverbs, as where ib_core cannot be read.
 CASES["verbs"] = Case("verbs", "everything", record=VERBS, fewest_figures=300, fewest_calls=40, fewest_pairs=40)
+CASES["late-verbs"] = Case("late-verbs", "training", job_options=UNTIL_STOPPED, record=VERBS, late_s=3.3)
 
 # For versions whose kernels the double cannot run.
 CASES["communicators"] = Case("communicators", "communicators", over_sockets=True, fewest_figures=0, fewest_calls=0)
@@ -167,7 +195,7 @@ HERE = ("sockets-default", "exchanges", "many-pairs", "many-trees", "shared", "s
 HERE_FULL = (*HERE, "two-nodes", "shrunk", "sockets-ring-simple", "sockets-ring-ll", "sockets-ring-ll128", "sockets-tree-simple", "sockets-tree-ll",
              "sockets-tree-ll128", "sockets-pat-simple", "sockets-striped")
 # On four nodes, each case on a job of its own.
-ALL = ",".join(name for name in CASES if name not in (*HERE_FULL[1:], *PLUGIN, *GPU, "verbs", "communicators"))
+ALL = ",".join(name for name in CASES if name not in (*HERE_FULL[1:], *PLUGIN, *GPU, *SLICES, "verbs", "late-verbs", "communicators"))
 # Of every run of the tests: the byte sources are recorded at once, on one job.
 FEW = "default+everything-posted+everything-derived,late,two-qps-split,sockets,plugin"
 # Only calls are recorded.

@@ -25,7 +25,7 @@ IMAGE = "collwire-test"
 GROUP = "collwire-test"
 # Open files and processes: podman would raise the limits, which not every machine permits.
 MOST = 4096
-PATIENCE_S = 60
+PATIENCE_S = 120
 TOOLS = ("/bin/sh", "/bin/sleep", "/bin/cp", "/bin/mv", "/bin/rm", "/bin/touch", "/bin/true")
 MERGED = ("bin", "sbin", "lib", "lib64")
 

@@ -21,9 +21,11 @@ sys.dont_write_bytecode = True  # it runs as root
 
 import one_machine
 import attached
+import busy_machine
 import cases
 import containers
 import double_job
+import hangs
 import identity_truth
 import join_truth
 
@@ -36,13 +38,14 @@ PARENTS = (f"/{containers.GROUP}/kubepods/burstable/pod{POD}", f"/{containers.GR
 PLACES = ({"pod_uid": POD, "slurm_job": None, "slurm_step": None}, {"pod_uid": None, "slurm_job": JOB, "slurm_step": STEP})
 NO_PLACE = {"pod_uid": None, "slurm_job": None, "slurm_step": None}
 LIBRARY = f"{containers.PLACE}/libnccl.so.2"
-# A recording with late attach is judged from 2 s after its start to 1 s before its end.
+# A recording with late attach is judged from 2 s after its start to 1 s before its end; on a busy machine from later on, and for as long as it takes until
+# each rank has made enough launches.
 RECORDED_S = 6.5
-FEWEST = 10
+FEWEST, FEWEST_LAUNCHES = 10, 20
 # Launches of attach.job before its ranks make sends, too.
 IN_LOOP = 24
 ROOTLESS_USER = "nobody"
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 class RunningContainers:
@@ -73,17 +76,10 @@ class RunningContainers:
         double_job.wait_until_running(self.job, self.directory, self.processes)
 
     def wait_for_launches(self, n):
-        end = time.monotonic() + PATIENCE_S
-        while min(len(double_job.lines_so_far(f"{self.directory}/truth.{rank}")) for rank in range(RANKS)) < n:
-            assert time.monotonic() < end and all(process.poll() is None for process in self.processes), "the job does not go on"
-            time.sleep(0.1)
+        double_job.wait_for_launches(self.job, self.directory, self.processes, n, PATIENCE_S)
 
     def wait_for_end(self):
-        for process in self.processes:
-            process.wait(timeout=one_machine.PATIENCE_S)
-        for rank, process in enumerate(self.processes):
-            text = double_job.output_of(self.directory, rank)
-            assert process.returncode == 0 and "all data right" in text, f"rank {rank}: exit {process.returncode}\n{text[-2000:]}"
+        double_job.expect_right_data(self.directory, self.processes, one_machine.PATIENCE_S)
 
     def end(self):
         os.kill(self.pids[0], signal.SIGTERM)
@@ -173,8 +169,8 @@ def causes_of(arguments, inspection, path):
 def check_stopped(arguments, running, directory, collwires, places=PLACES):
     """Rank 1 is stopped: `inspect` and `diagnose` name its container. `collwires`: name -> words that run collwire, on the host or elsewhere."""
     problems, hosts = [], set()
-    os.kill(running.pids[1], signal.SIGSTOP)
     try:
+        hangs.stop(running.pids[1])
         end = time.monotonic() + PATIENCE_S
         while not any(proxy["verdict"] == "peers" for process in inspected([arguments.collwire], running, str(running.pids[0]))["processes"]
                       for proxy in process["proxies"]):
@@ -196,16 +192,28 @@ def check_stopped(arguments, running, directory, collwires, places=PLACES):
     return problems
 
 
-def record_for(collwire, path, *options):
+def record_for(collwire, running, path, *options):
     recording = attached.Recording(collwire, path, *options)
-    time.sleep(RECORDED_S)
+    # The recorder has to read what is there by then.
+    recording.healed_after_ns = int(attached.HEALED_NS * busy_machine.slowness())
+    judged_ns = recording.ready_ns + recording.healed_after_ns + attached.EDGE_NS
+    end = time.monotonic() + one_machine.PATIENCE_S
+    while min(launches_since(f"{running.directory}/truth.{rank}", judged_ns) for rank in range(RANKS)) < FEWEST_LAUNCHES:
+        assert time.monotonic() < end, "the job does not go on"
+        time.sleep(0.1)
+    # The judgement ends before the last seconds.
+    time.sleep(max(2.5 * attached.EDGE_NS / 1e9, recording.ready_ns / 1e9 + RECORDED_S - time.time()))
     recording.end()
     return recording
 
 
+def launches_since(path, begin_ns):
+    return sum(kernel["launched_ns"] > begin_ns for kernel in double_job.lines_so_far(path))
+
+
 def judge_late(arguments, recording, running, places=PLACES):
     assert recording.recorder.status == 0, recording.recorder.said()
-    compared, problems = attached.judge(arguments, recording, running.directory, FEWEST, jobs=running.logs())
+    compared, problems = attached.judge(arguments, recording, running.directory, FEWEST, recording.healed_after_ns, jobs=running.logs())
     with open(f"{recording.path}.json", encoding="utf-8") as file:
         problems += named("report", by_pid(json.load(file)["processes"]), running, places)
     print(f"{os.path.basename(recording.path)}: {compared} operations compared, {len(problems)} problems", flush=True)
@@ -233,7 +241,7 @@ def case_late(arguments, podman, library, directory):
     with RunningContainers(in_groups(podman, arguments, library), directory, *attach_words(directory)) as running:
         running.wait_for_launches(IN_LOOP)
         problems = check_choice(arguments, running)
-        recording = record_for(arguments.collwire, f"{directory}/chosen", "--container", running.ids[0], "--job", JOB)
+        recording = record_for(arguments.collwire, running, f"{directory}/chosen", "--container", running.ids[0], "--job", JOB)
         problems += check_stopped(arguments, running, directory, {"host": [arguments.collwire], "privileged": podman.privileged(directory)})
         running.end()
     return problems + judge_late(arguments, recording, running)
@@ -243,8 +251,8 @@ def case_privileged(arguments, podman, library, directory):
     """A recorder in a privileged container with the host's pids."""
     with RunningContainers(in_groups(podman, arguments, library), directory, *attach_words(directory)) as running:
         running.wait_for_launches(IN_LOOP)
-        recording = record_for(podman.privileged(directory), f"{directory}/privileged", "--pid", ",".join(map(str, running.pids)))
-        alone = record_for(arguments.collwire, f"{directory}/pod", "--pod", POD)
+        recording = record_for(podman.privileged(directory), running, f"{directory}/privileged", "--pid", ",".join(map(str, running.pids)))
+        alone = record_for(arguments.collwire, running, f"{directory}/pod", "--pod", POD)
         running.end()
     report = json_of([arguments.collwire, "report", alone.path, "--json", "-"])
     pids = {rank["pid"] for comm in report["communicators"] for rank in comm["ranks"] if not rank["missing"]}
@@ -266,7 +274,7 @@ def case_replaced(arguments, podman, library, directory):
         running.wait_for_launches(IN_LOOP)
         podman.run("exec", job.name_of(0), "/bin/rm", LIBRARY)
         podman.run("exec", job.name_of(1), "/bin/sh", "-c", replace)
-        recording = record_for(arguments.collwire, f"{directory}/replaced", "--pid", ",".join(map(str, running.pids)))
+        recording = record_for(arguments.collwire, running, f"{directory}/replaced", "--pid", ",".join(map(str, running.pids)))
         problems = check_stopped(arguments, running, directory, {"host": [arguments.collwire], "privileged": podman.privileged(directory)})
         running.end()
     return problems + judge_late(arguments, recording, running)
@@ -331,7 +339,7 @@ def case_rootless(arguments, podman, library, directory):
             assert os.readlink("/proc/self/ns/user") not in spaces, "the containers are in the host's user namespace"
             # Captures are written below directories of root alone.
             short = ",".join(id_[:12] for id_ in running.ids)
-            recording = record_for(arguments.collwire, f"{os.path.dirname(directory)}/rootless.capture", "--container", short)
+            recording = record_for(arguments.collwire, running, f"{os.path.dirname(directory)}/rootless.capture", "--container", short)
             problems = check_stopped(arguments, running, directory, {"host": [arguments.collwire]}, places)
             of_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", shutil.copy(arguments.collwire, directory)]
             problems += check_inspection("inspect by its user", inspected(of_user, running, *map(str, running.pids)), running, places)

@@ -21,7 +21,7 @@ COLUMNS = ("channels", "ops", "traps", "untraced", "empty", "ours", "empty-un", 
 
 def run(arguments, library, directory):
     subprocess.run([f"{arguments.build}/nccl_layout", library, directory], stdout=subprocess.DEVNULL, check=True)
-    done = subprocess.run([arguments.bench, library, arguments.build, "--rounds", "4", "--groups", "10", "--channels", *CHANNELS],
+    done = subprocess.run([arguments.bench, library, arguments.build, "--rounds", "2", "--groups", "10", "--channels", *CHANNELS],
                           env={**os.environ, "COLLWIRE_CUDA_LAYOUTS": directory}, capture_output=True, text=True, check=False)
     print(done.stdout + done.stderr, end="")
     # 1: a time is above its limit.

@@ -6,7 +6,6 @@ finds the functions; a job's bytes equal the double's log, and none is exact. Th
 distribution_test.py --collwire FILE --build DIRECTORY --version VERSION [--keep DIRECTORY] [--only-full]"""
 
 import os
-import shutil
 import subprocess
 import sys
 
@@ -15,8 +14,7 @@ sys.dont_write_bytecode = True  # it runs as root
 import one_machine
 import cases
 import double_job
-import identity_truth
-import inferred_truth
+import other_build
 import stripped_test
 
 RANKS = 4
@@ -36,27 +34,12 @@ def lend_symbols(arguments, debian, nvidia, directory):
     return path
 
 
-def share_layout(collwire, nvidia, debian, directory):
-    """The double finds a layout by build-id. Builds of one version have one layout."""
-    build_ids = [stripped_test.plan_of(collwire, library)["build_id"] for library in (nvidia, debian)]
-    shutil.copy(f"{directory}/{build_ids[0]}.layout", f"{directory}/{build_ids[1]}.layout")
-
-
 def check_case(arguments, case, debian, nvidia, symbols, directory):
     os.mkdir(directory)
     job = double_job.Job(debian, arguments.build, RANKS, c_library=f"{os.path.dirname(debian)}/c-library",
                          environment={"COLLWIRE_CUDA_SYMBOLS": symbols, **case.environment})
-    double_job.Job(nvidia, arguments.build, RANKS).write_layout(directory)
-    share_layout(arguments.collwire, nvidia, debian, directory)
-    job.write_layout = lambda _: None
-    report, jobs, _ = one_machine.record(arguments.collwire, job, directory, ["--plan", case.plan_path, *case.job_options])
-    double = identity_truth.Truth(one_machine.logs_of(directory, "truth", RANKS), identity_truth.same_node(jobs, 1))
-    sent, identity = sum(double.sent.values()), report["identity"]
-    figures, different = identity_truth.compare_bytes(report, double)
-    print(f"Debian's {arguments.version}, {case.name}: {figures} figures of bytes, {len(different)} different; {identity}, {sent} sent", flush=True)
-    assert not different, "\n".join(different[:20])
-    assert sent and identity["exact"] == 0 and identity["inferred"] >= stripped_test.FEWEST_JOINED * sent, identity
-    assert not (others := inferred_truth.other_bases(report, inferred_truth.OTHER_BUILD)), others
+    report, double = other_build.record(arguments, job, case, nvidia, directory)
+    other_build.judge(f"Debian's {arguments.version}, {case.name}", report, double, debian)
 
 
 def run(arguments, nvidia, directory):

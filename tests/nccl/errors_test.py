@@ -20,7 +20,7 @@ import double_job
 from hangs import CULPRIT, HANGS, RANKS, has_failed
 from inspect_test import HangingJob
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 CALLS = 12
 NEIGHBOURS = (CULPRIT - 1) % RANKS, (CULPRIT + 1) % RANKS # in the ring
 # Recorders of one job.
@@ -77,7 +77,7 @@ def kill_a_rank(arguments, library, directory):
     with HangingJob(arguments, library, directory, "Simple", hang.plan, *hang.job_options) as job, contextlib.ExitStack() as stack:
         recorders = {name: stack.enter_context(one_machine.Recorder(arguments.collwire, f"{directory}/{name}", "--nccl", library, *options))
                      for name, options in RECORDERS.items()}
-        pids = [log[0]["pid"] for log in one_machine.logs_of(directory, "job", RANKS)]
+        pids = [process.pid for process in job.processes]
         job.wait_for_calls(CALLS)
         n_before = [len(printed(directory, rank)) for rank in range(RANKS)]
         hang.hold_up(job.culprit, job.stuck)

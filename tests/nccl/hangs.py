@@ -2,15 +2,18 @@
 """Jobs of four ranks that hang for a known reason: how they are made to hang, and what `collwire inspect` of each rank and `collwire diagnose` of all
 must report. For one machine and for the nodes of the lab."""
 
+import contextlib
 import dataclasses
 import os
 import signal
+import time
 import typing
 
 RANKS, CULPRIT = 4, 2
 NEVER_MS = 3_600_000
 MOVING = ("moving", "starting")
 MOST_TRIES = 50
+STOP_S = 120
 
 
 def transfers_of(process):
@@ -20,6 +23,19 @@ def transfers_of(process):
 def has_failed(process):
     """Whether NCCL reports an error."""
     return any(each["async_result"] not in ("ncclSuccess", "ncclInProgress") for each in (*process["communicators"], *process["proxies"]))
+
+
+def stop(pid):
+    """Stops the process, and waits until each of its threads has stopped: one that waits for a CPU does so later."""
+    def states():
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/task/{task}/stat", errors="replace", encoding="utf-8") as stat:
+                yield stat.read().rsplit(") ", 1)[1][0]
+    os.kill(pid, signal.SIGSTOP)
+    end = time.monotonic() + STOP_S
+    while set(states()) != {"T"}:
+        assert time.monotonic() < end, f"process {pid} does not stop"
+        time.sleep(0.01)
 
 
 def hold_up_kernel(stuck_path, look):
@@ -49,11 +65,18 @@ class Hang:
     others_may_fail: bool = False # and exit
     # Each rank needs a node of its own.
     needs_nodes: bool = False
+    # (code, rank) of the verdicts that captures allow; None: they do not show which rank.
+    from_captures: tuple = ()
+
+    def judge_captures(self, verdicts):
+        """`verdicts` of `collwire diagnose` on captures."""
+        found = {(verdict["code"], verdict["rank"]) for verdict in verdicts if verdict["severity"] == "failure"}
+        assert found and found <= set(self.from_captures), f"{self.name}: {found}, expected {self.from_captures}"
 
     def hold_up(self, culprit, stuck_path, look=None):
         """Makes the culprit's process hang, unless the job or its link does. `look()`: the process in `collwire inspect`."""
         if self.name == "stopped":
-            culprit.send_signal(signal.SIGSTOP)
+            stop(culprit.pid)
         elif self.name == "kernel":
             hold_up_kernel(stuck_path, look)
         elif self.name == "dead":
@@ -147,12 +170,18 @@ def link_cut(processes, diagnosis):
 
 STALL = ("--stall-rank", str(CULPRIT), "--stall-communicator", "world", "--stall-at", "4", "--stall-ms", str(NEVER_MS))
 
+STALLED = ("transfer_stalled", None)
+NOT_CALLED = ("rank_not_called", CULPRIT)
+
 HANGS = {hang.name: hang for hang in (
-    Hang("stopped", stopped),
-    Hang("kernel", kernel, culprit_waits=True),
-    Hang("never-calls", never_calls, job_options=STALL, calls=0),
+    # A rank that is stopped in the middle of an operation has called it.
+    Hang("stopped", stopped, from_captures=(NOT_CALLED, STALLED)),
+    Hang("kernel", kernel, culprit_waits=True, from_captures=(STALLED,)),
+    Hang("never-calls", never_calls, job_options=STALL, calls=0, from_captures=(NOT_CALLED,)),
     # NCCL hangs only if the sizes differ in steps: a fourth of this one does.
-    Hang("other-size", other_size, plan="hang-large.job", calls=0, job_options=("--other-size-rank", str(CULPRIT), "--other-size-at", "0")),
-    Hang("dead", dead, others_may_fail=True),
-    Hang("link-cut", link_cut, culprit_waits=True, needs_nodes=True),
+    Hang("other-size", other_size, plan="hang-large.job", calls=0, job_options=("--other-size-rank", str(CULPRIT), "--other-size-at", "0"),
+         from_captures=(("calls_differ", CULPRIT),)),
+    # Errors within one poll have no order.
+    Hang("dead", dead, others_may_fail=True, from_captures=(("rank_exited", CULPRIT), ("nccl_error", CULPRIT), NOT_CALLED, STALLED)),
+    Hang("link-cut", link_cut, culprit_waits=True, needs_nodes=True, from_captures=(STALLED,)),
 )}

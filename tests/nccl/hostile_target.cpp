@@ -29,6 +29,7 @@ namespace {
 
 constexpr std::uint64_t MAGIC = 0x0280028002800280;
 constexpr std::size_t REGION_BYTES = 64U << 20U;
+constexpr std::size_t PAGE_STRIDE_BYTES = 5 * 4096;
 constexpr std::size_t COMM_STRIDE_BYTES = 4096;
 constexpr std::size_t MOST_COMM_BYTES = 4U << 20U; // of struct ncclComm: 1 MiB and more
 constexpr std::int32_t MOST = 0x7fffffff;
@@ -53,7 +54,7 @@ template <typename T> void put(std::uint64_t address, T value) {
     std::memcpy(reinterpret_cast<void *>(address), &value, sizeof(value));
 }
 
-// All of it leads into itself: each word is the address of the region's begin.
+// All of it leads into itself. Neighbours lead to different pages: these take the longest to read.
 std::uint64_t make_region(const Arguments &arguments, void *at) {
     void *memory = mmap(at, REGION_BYTES, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | (at == nullptr ? 0 : MAP_FIXED), -1, 0);
@@ -61,7 +62,8 @@ std::uint64_t make_region(const Arguments &arguments, void *at) {
         std::exit(1);
     auto *words = static_cast<std::uint64_t *>(memory);
     const auto begin = reinterpret_cast<std::uint64_t>(memory);
-    std::fill_n(words, REGION_BYTES / sizeof(std::uint64_t), begin);
+    for (std::size_t i = 0; i < REGION_BYTES / sizeof(std::uint64_t); ++i)
+        words[i] = begin + i * PAGE_STRIDE_BYTES % (REGION_BYTES - MOST_COMM_BYTES);
     const auto &[comms, n_comms, magic, state, ranks, rank] = arguments.offsets;
     for (std::size_t comm = 0; comm + MOST_COMM_BYTES < REGION_BYTES; comm += COMM_STRIDE_BYTES) {
         put(begin + comm + magic, MAGIC);

@@ -6,6 +6,8 @@ report what there is, or in one line what is wrong.
 
 hostile_test.py --collwire FILE --build DIRECTORY --version VERSION [--keep DIRECTORY] [--only-full]"""
 
+import concurrent.futures
+import functools
 import json
 import os
 import resource
@@ -17,23 +19,32 @@ import time
 sys.dont_write_bytecode = True  # it runs as root
 
 import one_machine
+import busy_machine
+import recorder_status
 
 MODES = ("lies", "dies", "execs", "remaps")
 INSPECTIONS = 20 if one_machine.IS_FULL else 8
 MOST_S, MOST_BYTES = 10.0, 512 << 20
 # Of the recorder, with its tables.
 MOST_RECORDER_BYTES, DURATION_S = 1 << 30, 3
+RECORDERS_AT_ONCE = 2
 # The most that a process with false lists can make collwire report.
 MOST_COMMUNICATORS = 4096
 OFFSETS = ("ncclComm.startMagic", "ncclComm.initState", "ncclComm.nRanks", "ncclComm.rank")
 
 
+@functools.cache
+def places(collwire, library):
+    """Where the library has the list of communicators, and its fields."""
+    done = subprocess.run([collwire, "doctor", "--nccl", library, "--json"], capture_output=True, text=True, check=True)
+    plan = json.loads(done.stdout)
+    return [str(place) for place in (plan["data"]["ncclComms"], plan["data"]["nNcclComms"], *(plan["offsets"][name]["value"] for name in OFFSETS))]
+
+
 class Target:
     def __init__(self, arguments, library, mode):
-        done = subprocess.run([arguments.collwire, "doctor", "--nccl", library, "--json"], capture_output=True, text=True, check=True)
-        plan = json.loads(done.stdout)
-        words = [plan["data"]["ncclComms"], plan["data"]["nNcclComms"], *(plan["offsets"][name]["value"] for name in OFFSETS)]
-        self.process = subprocess.Popen([f"{arguments.build}/hostile_target", mode, library, *map(str, words)], stdout=subprocess.PIPE, text=True)
+        words = places(arguments.collwire, library)
+        self.process = subprocess.Popen([f"{arguments.build}/hostile_target", mode, library, *words], stdout=subprocess.PIPE, text=True)
         assert self.process.stdout.readline() == "ready\n"
 
     def __enter__(self):
@@ -102,9 +113,10 @@ def record(arguments, library, mode, directory):
         done = subprocess.run([arguments.collwire, "record", "-o", capture, "--duration", str(DURATION_S), "--pid", str(process.pid), "--nccl", library],
                               capture_output=True, text=True, check=False, timeout=10 * MOST_S)
         took_s = time.monotonic() - begin
-    if done.returncode in (one_machine.NOT_PERMITTED, one_machine.UNSUPPORTED):
-        raise one_machine.Skip(done.stderr.strip().splitlines()[-1])
-    assert took_s < MOST_S + DURATION_S and max_rss_bytes() < MOST_RECORDER_BYTES, (took_s, max_rss_bytes())
+    if reason := recorder_status.lacks(done.returncode, done.stderr):
+        raise one_machine.Skip(reason)
+    assert took_s < MOST_S + DURATION_S, took_s
+    assert max_rss_bytes() < MOST_RECORDER_BYTES, max_rss_bytes()
     print(f"record, {mode}: exit status {done.returncode}, {took_s:.1f} s, {max_rss_bytes() >> 20} MiB: {done.stderr.strip().splitlines()[-1]}", flush=True)
     assert done.returncode in (0, one_machine.LOST), done.stderr
     status, _, errors, _ = run([arguments.collwire, "report", capture], MOST_RECORDER_BYTES)
@@ -115,8 +127,8 @@ def run_all(arguments, library, directory):
     for mode in MODES:
         inspect(arguments, library, mode)
     replaced(arguments, library, directory)
-    for mode in MODES:
-        record(arguments, library, mode, directory)
+    with concurrent.futures.ThreadPoolExecutor(RECORDERS_AT_ONCE) as at_once:
+        list(at_once.map(lambda mode: record(arguments, library, mode, directory), MODES))
 
 
 if __name__ == "__main__":

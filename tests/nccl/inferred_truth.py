@@ -33,12 +33,12 @@ def judge(report, double, under_way=None, least_confirmed=0.0):
         if not figures or len(different) > MOST_WRONG * figures:
             problems += [f"{len(different)} of {figures} figures are wrong", *different[:10]]
     confirmed = identity["inferred_confirmed"]
-    line += f"; {100 * confirmed / max(1, inferred):.2f} % confirmed"
+    line += f"; {100 * confirmed / max(1, inferred):.2f} % confirmed" if confirmed is not None else "; confirmed: unknown, with other jobs on the machine"
     if identity["exact"]:
         problems.append(f"{identity['exact']} bytes are exact, without proof")
     line += "" if is_whole else f"; up to {under_way} in flight"
     if not inferred or inferred < max(FEWEST_JOINED * (whole - (under_way or 0)), FEWEST_OF_LATE * whole):
         problems.append(f"{inferred} of {whole} bytes are joined, and at most {under_way or 0} were in flight")
-    if not least_confirmed * inferred <= confirmed <= inferred:
+    if confirmed is not None and not least_confirmed * inferred <= confirmed <= inferred:
         problems.append(f"{confirmed} of {inferred} bytes are confirmed, although nothing differs")
     return line, problems

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that hang for a known reason: `collwire inspect` of each rank and `collwire diagnose` of all name the rank and the kind. On this machine, over
-sockets, on the test double of CUDA.
+"""Jobs that hang for a known reason: `collwire inspect` of each rank and `collwire diagnose` of all name the rank and the kind. So does `collwire diagnose`
+of a capture after all ranks were killed, or it says that captures do not show it. On this machine, over sockets, on the test double of CUDA.
 
 inspect_test.py --collwire FILE --build DIRECTORY --version VERSION [--cases NAME,...] [--keep DIRECTORY]"""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -14,12 +15,15 @@ import time
 sys.dont_write_bytecode = True  # it runs as root
 
 import one_machine
+import busy_machine
 import cases
 import double_job
 from hangs import CULPRIT, HANGS, RANKS
 
 PATIENCE_S = 120
-# For one inspection, which reads the memory twice, 0.2 s apart.
+# Captures show a wait that lasts a second or longer; they sample connections each second.
+HUNG_S = 3
+# For one inspection, which reads the memory twice, 0.2 s apart, on a quiet machine.
 MOST_S = 1.0
 
 
@@ -53,7 +57,7 @@ class HangingJob:
     def wait_for_calls(self, n):
         """Until every rank has made `n` calls."""
         def calls(rank):
-            return sum(line["event"] == "call" for line in one_machine.logs_of(self.directory, "job", RANKS)[rank])
+            return sum(line["event"] == "call" for line in double_job.lines_so_far(f"{self.directory}/job.{rank}"))
         end = time.monotonic() + PATIENCE_S
         while not all(calls(rank) >= n for rank in range(RANKS)):
             assert time.monotonic() < end, f"not {n} calls within {PATIENCE_S} s"
@@ -96,6 +100,14 @@ class HangingJob:
         return json.loads(done.stdout)
 
 
+def diagnose_capture(arguments, capture, looks):
+    """Verdicts of the job's communicators."""
+    hashes = {comm["hash"] for look in looks if look for comm in look[0]["communicators"]}
+    print(subprocess.run([arguments.collwire, "diagnose", capture], capture_output=True, text=True, check=True).stdout, flush=True)
+    done = subprocess.run([arguments.collwire, "diagnose", "--json", capture], capture_output=True, text=True, check=True)
+    return [verdict for verdict in json.loads(done.stdout)["verdicts"] if verdict["communicator"] in hashes or verdict["severity"] == "note"]
+
+
 def run(arguments, library, directory):
     for protocol in ("Simple", "LL"):
         for name, hang in HANGS.items():
@@ -104,16 +116,24 @@ def run(arguments, library, directory):
             place = f"{directory}/{name}-{protocol}"
             os.mkdir(place)
             begin = time.monotonic()
-            with HangingJob(arguments, library, place, protocol, hang.plan, *hang.job_options) as job:
-                job.wait_for_calls(hang.calls)
-                hang.hold_up(job.culprit, job.stuck, lambda: (job.inspect(CULPRIT) or [None])[0])
-                looks = job.settled(hang)
-                hang.judge([look and look[0] for look in looks], job.diagnose() if any(looks) else None)
-            # The ranks spin on all CPUs, for which one inspection may have to wait.
-            took_s = sorted(look[1] for look in looks if look)
+            # Captures do not depend on the protocol.
+            has_recorder = protocol == "Simple" or one_machine.IS_FULL
+            with one_machine.Recorder(arguments.collwire, f"{place}/capture", "--nccl", library) if has_recorder else contextlib.nullcontext():
+                with HangingJob(arguments, library, place, protocol, hang.plan, *hang.job_options) as job:
+                    job.wait_for_calls(hang.calls)
+                    hang.hold_up(job.culprit, job.stuck, lambda: (job.inspect(CULPRIT) or [None])[0])
+                    looks = job.settled(hang)
+                    hung = time.monotonic()
+                    # The ranks spin on all CPUs, for which one inspection may have to wait.
+                    took_s = sorted(look[1] for look in looks if look)
+                    assert not took_s or busy_machine.is_within(took_s[0], MOST_S), f"{took_s} s for inspections"
+                    hang.judge([look and look[0] for look in looks], job.diagnose() if any(looks) else None)
+                    if has_recorder:
+                        time.sleep(max(0, hung + HUNG_S - time.monotonic())) # the length of the hang, not a wait for an event
+            if has_recorder:
+                hang.judge_captures(diagnose_capture(arguments, f"{place}/capture", looks))
             if took_s:
                 print(f"{name}, {protocol}: named; inspections took {took_s[0]:.2f} to {took_s[-1]:.2f} s ({time.monotonic() - begin:.0f} s)", flush=True)
-                assert took_s[0] < MOST_S, f"{took_s} s for inspections"
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 sys.dont_write_bytecode = True  # it runs as root
 
@@ -82,6 +83,17 @@ class Counters(threading.Thread):
         self.write()
 
 
+def wait_for_reading(collwire, capture):
+    """Until the capture has a reading of each GPU from now on: the recorder waits for its last one for half a second only."""
+    since_ns, end = time.monotonic_ns(), time.monotonic() + one_machine.PATIENCE_S
+    gpus = set()
+    while len(gpus) < RANKS:
+        assert time.monotonic() < end, f"readings of GPUs {gpus}"
+        time.sleep(0.1)
+        dumped = subprocess.run([collwire, "dump", "--kind", "nvlink_sample", capture], stdout=subprocess.PIPE, check=False).stdout
+        gpus = {sample["gpu"] for sample in map(json.loads, dumped.splitlines()) if sample.get("read_begin_ns", 0) >= since_ns}
+
+
 def windows_of(collwire, capture, path):
     done = subprocess.run([collwire, "report", capture, "--json", path], stdout=subprocess.PIPE, text=True, check=False)
     assert done.returncode in (0, one_machine.LOST), done.returncode
@@ -127,6 +139,7 @@ def run(arguments, library, directory):
         counters.end()
         counters.foreign_kib = FOREIGN_KIB
         counters.write()
+        wait_for_reading(arguments.collwire, f"{directory}/capture")
     assert recorder.status == 0, recorder.said()
     gpus, text = windows_of(arguments.collwire, f"{directory}/capture", f"{directory}/report.json")
     assert counters.by_transport["p2p"] and set(counters.by_transport) == {"p2p"}, counters.by_transport

@@ -18,8 +18,7 @@ sys.dont_write_bytecode = True  # it runs as root
 import one_machine
 import cases
 import double_job
-import identity_truth
-import inferred_truth
+import other_build
 import stripped_test
 
 RANKS = 4
@@ -56,11 +55,6 @@ def place(library, directory):
     return mapped
 
 
-def share_layout(collwire, nvidia, mapped, directory):
-    build_ids = [stripped_test.plan_of(collwire, library)["build_id"] for library in (nvidia, mapped)]
-    shutil.copy(f"{directory}/{build_ids[0]}.layout", f"{directory}/{build_ids[1]}.layout")
-
-
 def check(arguments, nvidia, whole, library, directory):
     mapped = place(library, directory)
     plan = stripped_test.plan_of(arguments.collwire, mapped)
@@ -70,18 +64,8 @@ def check(arguments, nvidia, whole, library, directory):
     c_library = f"{os.path.dirname(double_job.fetched('debian-' + arguments.version))}/c-library"
     job = double_job.Job(mapped, arguments.build, RANKS, c_library=c_library, environment={
         "LD_LIBRARY_PATH": f"{arguments.build}:{directory}:{c_library}", "COLLWIRE_CUDA_SYMBOLS": whole, "COLLWIRE_CUDA_LIBRARY": NAME, **CASE.environment})
-    double_job.Job(nvidia, arguments.build, RANKS).write_layout(directory)
-    share_layout(arguments.collwire, nvidia, mapped, directory)
-    job.write_layout = lambda _: None
-    report, jobs, _ = one_machine.record(arguments.collwire, job, directory, ["--plan", CASE.plan_path, *CASE.job_options])
-    double = identity_truth.Truth(one_machine.logs_of(directory, "truth", RANKS), identity_truth.same_node(jobs, 1))
-    sent, identity = sum(double.sent.values()), report["identity"]
-    figures, different = identity_truth.compare_bytes(report, double)
-    print(f"static {arguments.version}, {'symbols kept' if library == whole else 'stripped'}: {figures} figures of bytes, {len(different)} different; "
-          f"{identity['inferred']} of {sent} bytes inferred, in {mapped}", flush=True)
-    assert not different, "\n".join(different[:20])
-    assert sent and identity["exact"] == 0 and identity["inferred"] >= stripped_test.FEWEST_JOINED * sent, identity
-    assert not (others := inferred_truth.other_bases(report, inferred_truth.OTHER_BUILD, mapped)), others
+    report, double = other_build.record(arguments, job, CASE, nvidia, directory)
+    other_build.judge(f"static {arguments.version}, {'symbols kept' if library == whole else 'stripped'}, in {mapped}", report, double, mapped)
 
 
 def run(arguments, nvidia, directory):

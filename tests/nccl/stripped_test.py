@@ -243,7 +243,8 @@ def check_borrowed_job(version, library, report, double):
     assert not different, "\n".join(different[:20])
     assert sent and identity["exact"] == 0 and identity["inferred"] >= FEWEST_JOINED * sent, identity
     # The report confirms what was measured. It has no measurement of a socket that opened and closed between two samples.
-    assert FEWEST_JOINED * identity["by_source"]["wire"] <= identity["inferred_confirmed"] <= identity["inferred"], identity
+    confirmed = identity["inferred_confirmed"] # None: there are other jobs on the machine
+    assert confirmed is None or FEWEST_JOINED * identity["by_source"]["wire"] <= confirmed <= identity["inferred"], identity
     assert not (others := inferred_truth.other_bases(report, inferred_truth.OTHER_BUILD, library)), others
 
 

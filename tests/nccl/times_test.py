@@ -7,6 +7,7 @@ times_test.py --collwire FILE --build DIRECTORY --version VERSION [--ranks N] [-
 
 import bisect
 import collections
+import statistics
 import sys
 
 sys.dont_write_bytecode = True  # it runs as root
@@ -17,7 +18,7 @@ import identity_truth
 
 # The first version with times of transfers.
 FIRST_MEASURED = (2, 23)
-# An NCCL thread may wait for a CPU. The median completion is within MEDIAN_NS of the kernel's end.
+# An NCCL thread may wait for a CPU. The median completion is within MEDIAN_NS of the kernel's end, or within the median kernel where those take longer.
 LATEST_NS, MEDIAN_NS = 5_000_000_000, 50_000_000
 
 
@@ -38,6 +39,9 @@ class Truth:
             for line in log:
                 if line["event"] == "call" and line["op"] in identity_truth.POINT_TO_POINT:
                     self.pair_calls[(pid, line["rank"], line["op"], line["peer"])].append(line["at_realtime_ns"])
+
+    def median_kernel_ns(self):
+        return statistics.median(kernel["ended_ns"] - kernel["begun_ns"] for of_rank in self.kernels.values() for _, kernel in of_rank)
 
     def waited_ns(self, pid, called_ns):
         return self.waits[pid][bisect.bisect(self.waits[pid], called_ns)]
@@ -102,7 +106,8 @@ def check_report(report, truth):
     return check, sorted(apart_ns), sampled, parts
 
 
-def run(arguments, library, directory):
+def check_job(arguments, library, directory):
+    """Runs and judges a job. Returns whether there are enough samples."""
     ranks = arguments.ranks
     job = double_job.Job(library, arguments.build, ranks)
     report, logs, said = one_machine.record(arguments.collwire, job, directory, ["--plan", "training", "--seconds", "3"],
@@ -113,14 +118,20 @@ def run(arguments, library, directory):
         known = collections.Counter(operation["end_known"] for kind in ("collectives", "p2p") for operation in report[kind])
         print(f"{operations} operations: {dict(known)}")
         assert "measured" not in known and "--network-times adds nothing" in said
-        return
-    check, apart_ns, sampled, parts = check_report(report, Truth(directory, ranks, logs))
-    median_ns = apart_ns[len(apart_ns) // 2]
+        return True
+    truth = Truth(directory, ranks, logs)
+    check, apart_ns, sampled, parts = check_report(report, truth)
+    median_ns, most_ns = apart_ns[len(apart_ns) // 2], max(MEDIAN_NS, truth.median_kernel_ns())
     print(f"{operations} operations, {parts} parts, all measured, {sampled} also sampled; {check.figures} comparisons, {len(check.wrong)} wrong; "
           f"from the kernel's end: median {median_ns / 1e3:.0f} us, most {apart_ns[-1] / 1e6:.0f} ms")
     assert not check.wrong, "\n".join(check.wrong[:20])
-    assert sampled >= parts // 2, "too few samples"
-    assert median_ns <= MEDIAN_NS, f"the median completion is {median_ns / 1e6:.1f} ms from the end of its kernel"
+    assert median_ns <= most_ns, f"the median completion is {median_ns / 1e6:.1f} ms from the end of its kernel, of at most {most_ns / 1e6:.1f}"
+    # The recorder may wait for a CPU longer than an operation takes.
+    return sampled >= parts // 2
+
+
+def run(arguments, library, directory):
+    one_machine.judge_one(lambda place: check_job(arguments, library, place), directory, "too few samples in each")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,19 @@ def problems_of(report, sent_bytes, over_sockets, source):
                 problems.append(f"{name} do not add up to tcp {figure} {tcp}")
     if tcp:
         problems += problems_of_sockets(report, sent_bytes)
+    for what, compared in report["identity"]["headers"].items():
+        problems += [f"wire bytes that follow from {what} messages: {each}" for each in (compared or {}).get("differences", ())]
     return problems
+
+
+def problems_of_headers(report, fewest):
+    """Problems of wire bytes that are both measured and computed; 0: `problems_of` looks at differences, and nothing more is asked for."""
+    if fewest == 0:
+        return []
+    data = report["identity"]["headers"]["data"]
+    if data is None or data["queue_pairs_equal"] < fewest or data["queue_pairs_not_computed"] != 0:
+        return [f"wire bytes that follow from messages, of {fewest} queue pairs at least: {data}"]
+    return []
 
 
 def problems_of_ways(report, over_sockets, qps_a_connection, nics):

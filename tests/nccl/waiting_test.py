@@ -16,6 +16,7 @@ sys.dont_write_bytecode = True  # it runs as root
 
 import one_machine
 import double_job
+import hangs
 
 PATIENCE_S = 120
 RANK = os.path.join(one_machine.HERE, "waiting_rank.py")
@@ -86,6 +87,11 @@ def in_short(process):
 
 def unready_of(process):
     return process["unready"][0] if len(process["unready"]) == 1 else None
+
+
+def waits_in_flight(process):
+    """It has called, its proxy has the operation, and nothing of that moves."""
+    return hangs.transfers_of(process) and all(proxy["verdict"] not in hangs.MOVING for proxy in process["proxies"])
 
 
 def is_making(process, phase):
@@ -196,7 +202,7 @@ def destroy(arguments, library, directory):
     with WaitingJob(arguments, library, directory, "destroy", 2, late=1) as job:
         job.wait_for("late", [1])
         job.wait_for("destroy", [0])
-        processes = job.inspect_until(lambda found: found[0]["calls"] and found[0]["communicators"][0]["destroyed"])
+        processes = job.inspect_until(lambda found: found[0]["calls"] and found[0]["communicators"][0]["destroyed"] and waits_in_flight(found[0]))
         expect_call(processes[0], ["ncclCommDestroy"])
         assert processes[0]["calls"][0]["communicator"] == processes[0]["communicators"][0]["address"], processes[0]["calls"]
         [comm] = job.diagnose()["communicators"]
@@ -211,8 +217,8 @@ def pool(arguments, library, directory):
         take_pool(arguments, library, job)
         with open(f"{directory}/go", "w", encoding="utf-8"):
             pass
-        job.wait_for("next", [0])
-        processes = job.inspect_until(lambda found: found[0]["calls"] and found[0]["proxies"][0]["pool_empty"])
+        job.wait_for("next", range(2))
+        processes = job.inspect_until(lambda found: found[0]["calls"] and found[0]["proxies"][0]["pool_empty"] and waits_in_flight(found[1]))
         expect_call(processes[0], ["ncclAllReduce"])
         [comm] = job.diagnose()["communicators"]
         assert comm["stuck"] and ("NCCL", 0) in {(cause["kind"], cause["rank"]) for cause in comm["causes"]}, comm

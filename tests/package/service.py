@@ -19,7 +19,7 @@ import double_job  # noqa: E402  (the path has to be set first)
 
 UNIT = os.path.join(ROOT, "deploy", "systemd", "collwire-record.service")
 NOBODY = 65534
-START_LIMIT_S = 60
+START_LIMIT_S = 120
 RANKS = 4
 
 

@@ -17,12 +17,13 @@ import tempfile
 
 import service
 
-sys.path.insert(0, os.path.join(service.ROOT, "tools", "demo_lib"))
+sys.path[:0] = [os.path.join(service.ROOT, *path) for path in (("tools", "demo_lib"), ("tests", "support"))]
+import recorder_status  # noqa: E402  (the path has to be set first)
 import verdict  # noqa: E402  (the path has to be set first)
 
 COLLWIRE = os.path.join(service.ROOT, "build", "release", "collwire")
 SKIPPED = 77
-NOT_PERMITTED, UNSUPPORTED, LOSS = 3, 4, 5
+LOSS = 5
 
 
 def skip(reason):
@@ -90,8 +91,8 @@ def drop_each(directory, job, logs, library):
 
 def check_job(directory, state, job, logs, library):
     recorder, started = record_job(state, job, logs, service.capabilities(), library)
-    if not started and recorder.process.returncode in (NOT_PERMITTED, UNSUPPORTED):
-        skip(recorder.said.strip().splitlines()[-1])
+    if not started and (reason := recorder_status.lacks(recorder.process.returncode, recorder.said)):
+        skip(reason)
     # 5: what was lost of other jobs of this machine is not this job's, whose figures are compared.
     assert started and recorder.process.returncode in (0, LOSS), (recorder.process.returncode, recorder.said)
     done, report = report_of(state)

@@ -14,7 +14,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 SLURM = os.path.join(ROOT, "deploy", "slurm")
 RELEASE = os.path.join(ROOT, "build", "release")
 SKIPPED = 77
-LIMIT_S = 60
+LIMIT_S = 120
 NOBODY = 65534
 
 

@@ -14,9 +14,11 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
+import recorder_status  # noqa: E402  (the path has to be set first)
+
 QUICK = os.path.join(ROOT, "tools", "demo_lib", "quick.py")
 SKIPPED = 77
-NOT_PERMITTED, UNSUPPORTED = 3, 4  # collwire record: this machine does not let it
 MARK = "COLLWIRE_DEMO_TEST"  # every process of a demo inherits it
 LIMIT_S = 300
 
@@ -72,8 +74,8 @@ def check_whole(library):
         status = process.wait(timeout=LIMIT_S)
         text = said(output)
         print(text)
-        if status in (NOT_PERMITTED, UNSUPPORTED):
-            skip(text.strip().splitlines()[-1])
+        if reason := recorder_status.lacks(status, text):
+            skip(reason)
         assert status == 0, status
         for part in ("CUDA is a test double", "Communicators", "Sent between ranks of communicator", " 0 of 296 figures", "100.0 %", "after build and download"):
             assert part in text, part

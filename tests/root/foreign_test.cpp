@@ -3,6 +3,7 @@
 #include <array>
 #include <csignal>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -112,10 +113,14 @@ TEST_F(ForeignMemory, ThatDoesNotAnswerHoldsUpNobody) {
     }
     // 4 x 0.4 s, 4 x 0.2 s, 4 x 0.1 s, and 50 ms each; 25 ms more to look at each reader.
     EXPECT_LT(monotonic_ns() - begin_ns, 15 * NS_PER_S);
-    const std::uint64_t again_ns = monotonic_ns();
-    for (const auto &one : silent)
-        EXPECT_FALSE(reads(*one)); // at once
-    EXPECT_LT(monotonic_ns() - again_ns, NS_PER_S);
+    // At once. This process may wait for a CPU during some of them.
+    std::size_t n_waited = 0;
+    for (const auto &one : silent) {
+        const std::uint64_t again_ns = monotonic_ns();
+        EXPECT_FALSE(reads(*one));
+        n_waited += monotonic_ns() - again_ns > NS_PER_S / 40 ? 1 : 0;
+    }
+    EXPECT_LT(n_waited, silent.size() / 2);
     EXPECT_EQ(foreign::silent().size(), silent.size());
     const auto news = take_news();
     ASSERT_FALSE(news.empty());
@@ -150,6 +155,30 @@ TEST_F(ForeignMemory, WordsAndFilesOfAProcessAreRead) {
     ASSERT_EQ(found.size(), 2U);
     EXPECT_TRUE(found[0] && found[0]->stx_size > PAGE);
     EXPECT_FALSE(found[1]);
+}
+
+TEST_F(ForeignMemory, WordsAreReadInAnyOrder) {
+    void *const pages =
+        mmap(nullptr, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(pages, MAP_FAILED);
+    auto *const bytes = static_cast<unsigned char *>(pages);
+    for (std::size_t i = 0; i < 3 * PAGE; ++i)
+        bytes[i] = static_cast<unsigned char>(i * 31 + i / 251);
+    ASSERT_EQ(mprotect(bytes + 2 * PAGE, PAGE, PROT_NONE), 0);
+    const auto one = neighbour(true);
+    // The fourth crosses into the second page, and the last into the one that cannot be read.
+    const std::array<std::uint64_t, 10> offsets{16,       8, PAGE - 8,     PAGE - 4,    PAGE, PAGE,
+                                                PAGE + 8, 3, 2 * PAGE - 8, 2 * PAGE - 4};
+    std::array<std::uint64_t, 10> addresses{}, words{}, expected{};
+    for (std::size_t i = 0; i < offsets.size(); ++i) {
+        addresses[i] = reinterpret_cast<std::uint64_t>(bytes) + offsets[i];
+        if (i + 1 < offsets.size())
+            std::memcpy(&expected[i], bytes + offsets[i], sizeof(expected[i]));
+    }
+    EXPECT_EQ(read_words(one->pid(), addresses, words), 9U);
+    words[9] = 0;
+    EXPECT_EQ(words, expected);
+    munmap(pages, 3 * PAGE);
 }
 
 TEST_F(ForeignMemory, ALargeFileIsReadWhole) {

@@ -25,6 +25,7 @@
 #include "collwire/record_kinds.h"
 #include "collwire/recorder_records.h"
 #include "tests/root/bpf_here.h"
+#include "tests/root/nccl_state.h"
 #include "userspace/loader/event_ring.h"
 #include "userspace/loader/return_probes.h"
 #include "userspace/loader/shared_maps.h"
@@ -117,8 +118,8 @@ protected:
     void start() {
         ASSERT_TRUE(source_->prepare());
         ASSERT_TRUE(source_->attach());
-        const source::SourceState state = source_->states().at(0);
-        ASSERT_EQ(state.state, CW_SOURCE_ON) << state.reason;
+        const auto sample = [this] { source_->sample(*this, false); };
+        ASSERT_EQ(test::problem_once_placed(*source_, NCCL_DOUBLE, sample), "");
     }
     void *open(const std::string &file) {
         void *library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);

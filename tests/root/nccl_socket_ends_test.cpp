@@ -9,6 +9,8 @@
 #include <optional>
 #include <vector>
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -71,7 +73,7 @@ protected:
     }
     // The kernel may be done with a socket a little after it is closed.
     void wait_for_ends(std::size_t n) {
-        for (int i = 0; i < 500; ++i) {
+        for (int i = 0; i < 6000; ++i) {
             (void)ring_->consume();
             if (emitted<cw_tcp_socket_end>(CW_KIND_TCP_SOCKET_END).size() >= n)
                 return;
@@ -207,7 +209,16 @@ TEST_P(NcclSocketEnds, OfOneWhoseBytesNobodyTakes) {
         n = send(pair.connected.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
         written += n > 0 ? static_cast<std::uint64_t>(n) : 0;
     }
-    usleep(200'000); // what arrived is acknowledged
+    // What arrived is acknowledged.
+    tcp_info info{};
+    info.tcpi_unacked = 1;
+    for (int i = 0; i < 60'000 && info.tcpi_unacked != 0; ++i) {
+        socklen_t size = sizeof(info);
+        ASSERT_EQ(getsockopt(pair.connected.get(), IPPROTO_TCP, TCP_INFO, &info, &size), 0);
+        if (info.tcpi_unacked != 0)
+            usleep(1000);
+    }
+    ASSERT_EQ(info.tcpi_unacked, 0U);
     pair.accepted.reset();
     pair.connected.reset();
     wait_for_ends(2);

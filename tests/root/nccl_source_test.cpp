@@ -27,6 +27,7 @@
 #include "collwire/record_kinds.h"
 #include "collwire/recorder_records.h"
 #include "tests/root/bpf_here.h"
+#include "tests/root/nccl_state.h"
 #include "userspace/loader/shared_maps.h"
 #include "userspace/sources/nccl/source.h"
 
@@ -154,8 +155,8 @@ protected:
         source_ = std::make_unique<NcclSource>(*maps_, std::move(options));
         ASSERT_TRUE(source_->prepare());
         ASSERT_TRUE(source_->attach());
-        const source::SourceState state = source_->states().at(0);
-        ASSERT_EQ(state.state, CW_SOURCE_ON) << state.reason;
+        const auto sample = [this] { (void)sample_everything(); };
+        ASSERT_EQ(test::problem_once_placed(*source_, NCCL_DOUBLE, sample), "");
     }
     [[nodiscard]] Records sample_everything() const {
         Records records;

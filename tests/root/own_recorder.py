@@ -2,14 +2,18 @@
 """A recorder on this machine, of a test."""
 
 import atexit
+import os
 import signal
 import subprocess
 import sys
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "support"))
+
+import recorder_status  # noqa: E402  (the path has to be set first)
+
 SKIPPED = 77
-NOT_PERMITTED, NOT_POSSIBLE = 3, 4
-LIMIT_S = 60
+LIMIT_S = 120
 
 
 def skip(reason):
@@ -29,7 +33,7 @@ class Recorder:
     the next one."""
 
     def __init__(self, collwire, directory, *options, environment=None):
-        self.directory = directory
+        self.directory, self.took_s = directory, 0.0
         self.words = f"{directory}.words"
         with open(self.words, "w", encoding="utf-8") as words:
             self.process = subprocess.Popen([collwire, "record", "-o", directory, "--no-nccl", *options], env=environment, stdin=subprocess.DEVNULL,
@@ -38,8 +42,8 @@ class Recorder:
 
         def has_started():
             status = self.process.poll()
-            if status in (NOT_PERMITTED, NOT_POSSIBLE):
-                skip(self.said().strip().splitlines()[-1])
+            if reason := recorder_status.lacks(status, self.said()):
+                skip(reason)
             assert status is None, self.said()
             return "recording\n" in self.said()
 
@@ -54,4 +58,5 @@ class Recorder:
         since_s = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
         status = self.process.wait(timeout=LIMIT_S)
-        return status, time.monotonic() - since_s
+        self.took_s = time.monotonic() - since_s
+        return status, self.took_s

@@ -180,12 +180,13 @@ public:
         emit(CW_KIND_QP_STATE, 1, pid, qp_address, device);
     }
     void emit(cw_kind kind, std::uint64_t time_ns, pid_t pid, std::uint64_t qp_address,
-              const char *device = "fake0") {
+              const char *device = "fake0", std::uint32_t maker_tid = 0) {
         cw_qp_event event{};
         event.header = {sizeof event, static_cast<std::uint16_t>(kind), 0, time_ns};
         event.tgid = static_cast<std::uint32_t>(pid);
         event.key = {event.tgid, 0, qp_address}; // one for each address of a process
         event.user_handle = qp_address;
+        event.tid = maker_tid;
         std::strncpy(event.device, device, sizeof event.device - 1);
         source->on_record(event.header);
     }
@@ -194,11 +195,16 @@ public:
             cw_qp_post post;
             std::memcpy(&post, &record, sizeof post);
             posts[{post.key.tgid, post.key.qpn, post.key.epoch}] = post.counters;
+            counted.emplace_back(post.header.time_ns, post.counters);
             ++n_post_records;
         } else if (record.kind == CW_KIND_VERBS_QP) {
             cw_verbs_qp tie;
             std::memcpy(&tie, &record, sizeof tie);
             ties.push_back(tie);
+        } else if (record.kind == CW_KIND_POST_SLICE) {
+            std::memcpy(&slices.emplace_back(), &record, sizeof(cw_post_slice));
+        } else if (record.kind == CW_KIND_POST_OPERATIONS) {
+            std::memcpy(&operations.emplace_back(), &record, sizeof(cw_post_operations));
         } else if (record.kind == CW_KIND_PROBE) {
             ++n_probe_records;
         }
@@ -232,7 +238,10 @@ public:
     std::unique_ptr<loader::EventRing> ring;
     std::unique_ptr<sources::PostsSource> source;
     std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, cw_post_counters> posts;
+    std::vector<std::pair<std::uint64_t, cw_post_counters>> counted; // every record, by its time
     std::vector<cw_verbs_qp> ties;
+    std::vector<cw_post_slice> slices;
+    std::vector<cw_post_operations> operations;
     std::uint64_t n_post_records = 0;
     std::uint64_t n_probe_records = 0;
 };

@@ -498,7 +498,7 @@ TEST_F(Posts, TakenOffCountsNoMore) {
 
 TEST_F(Posts, AttachAndDetachUnderATracedProcess) {
     const char *full = std::getenv("COLLWIRE_FULL");
-    const int rounds = full != nullptr && std::string_view{full} == "1" ? 1000 : 100;
+    const int rounds = full != nullptr && std::string_view{full} == "1" ? 1000 : 50;
     void *page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(page, MAP_FAILED);
     auto *stop = new (page) std::atomic<std::uint64_t>{0};

@@ -16,6 +16,8 @@ import time
 import own_recorder
 from own_recorder import wait_until
 
+import busy_machine  # in tests/support, as own_recorder has set the path
+
 COLLWIRE, PROCESS, LIBRARY = sys.argv[1:4]
 LOST = 5
 GOOD, BAD, IDLE, DEAF = range(4)
@@ -51,6 +53,10 @@ class Guest:
         with open(self.log, encoding="utf-8") as log:
             return [json.loads(line) for line in log if line.endswith("\n")]
 
+    def wait_for_last_state(self):
+        """Its log has what it handed over at its end. It writes that after the recorder may have it."""
+        wait_until(lambda: (self.logged() or [{}])[-1].get("state") == DISARMED, "the guest's last state")
+
     def kernels(self):
         """Without reading each line: the log grows meanwhile."""
         with open(self.log, encoding="utf-8") as log:
@@ -85,9 +91,18 @@ def losses(records):
     return {name: sum(count for (other, _), count in last.items() if other == name) for name, _ in last}
 
 
+def has_waited_in_vain(guest, recorder, records):
+    """The guest got no CPU for the 1.5 s that a recorder waits for it: its last state is from after the recording."""
+    end_ns = next(record["time_ns"] for record in records if record["kind"] == "end")
+    return recorder.took_s > 1.4 and guest.logged()[-1]["begin_ns"] > end_ns
+
+
 def check_equal(guest, recorder, least_kernels=1):
+    guest.wait_for_last_state()
     records = recorder.dump()
     recorded, logged = items(records, guest.process.pid), guest.logged()
+    if has_waited_in_vain(guest, recorder, records):
+        logged = logged[: len(recorded)]
     assert sum(item["kind"] == "gpu_kernel" for item in logged) >= least_kernels, "the guest handed over nothing"
     assert recorded == logged, f"{len(recorded)} recorded, {len(logged)} handed over; first difference: " + str(
         next((pair for pair in zip(recorded, logged) if pair[0] != pair[1]), "one is longer"))
@@ -106,7 +121,7 @@ def check_all(directory):
         assert status == 0, recorder.said()
         assert guest.semaphore() == 0
         records = check_equal(guest, recorder, 1000)
-    assert items(records, guest.process.pid)[-1]["state"] == DISARMED
+    assert items(records, guest.process.pid)[-1].get("state") == DISARMED or has_waited_in_vain(guest, recorder, records)
     probes = [record for record in records if record["kind"] == "probe" and record["source"] == "gpu"]
     assert {probe["function"] for probe in probes if "placed" in probe["flags_names"]} >= {"collwire_gpu_batch"}, probes
     assert any("gpu" in record["flags_names"] for record in records if record["kind"] == "node")
@@ -134,7 +149,7 @@ def check_kill(directory):
         guest.process.wait()
         status, took_s = recorder.end()
         assert status == 0, recorder.said()
-        assert took_s < 1.4, f"waited {took_s:.1f} s for a process that was killed"
+        assert busy_machine.is_within(took_s, 1.4), f"waited {took_s:.1f} s for a process that was killed"
         recorded, logged = items(recorder.dump(), guest.process.pid), guest.logged()
         assert recorded[: len(logged)] == logged
 
@@ -146,6 +161,7 @@ def check_bad(directory):
         wait_until(lambda: len([line for line in guest.logged() if "bad" in line]) > 3, "bad hand-overs")
         status, _ = recorder.end()
         assert status == LOST, recorder.said()
+        guest.wait_for_last_state()
         records = recorder.dump()
         bad = [line for line in guest.logged() if "bad" in line]
         lost = losses(records)
@@ -161,15 +177,34 @@ def check_deaf(directory):
         wait_until(lambda: guest.kernels() > 100, "100 kernels")
         status, took_s = recorder.end()
         assert status == 0, recorder.said()
-        assert 1.4 < took_s < 3.5, took_s
+        assert 1.4 < took_s and busy_machine.is_within(took_s, 3.5), took_s
 
 
 def check_nobody(directory):
     """Without a guest the end is not delayed, and the capture says that nothing was traced."""
     recorder = Recorder(f"{directory}/nobody", "--gpu")
     status, took_s = recorder.end()
-    assert status == 0 and took_s < 1.4, took_s
+    assert status == 0 and busy_machine.is_within(took_s, 1.4), took_s
     return [record["reason"] for record in recorder.dump() if record["kind"] == "source" and record["name"] == "gpu"]
+
+
+class Seen:
+    """How long a guest was armed, as far as looks at it show that: this process, too, may wait for a CPU between two."""
+
+    def __init__(self, guest):
+        self._guest, self._times = guest, [(time.monotonic(), time.monotonic(), guest.semaphore())]
+
+    def look(self):
+        begin_s = time.monotonic()
+        value = self._guest.semaphore()
+        self._times.append((begin_s, time.monotonic(), value))
+        return value
+
+    def armed_s(self):
+        """(least, most)"""
+        armed = [number for number, (_, _, value) in enumerate(self._times) if value == 1]
+        first, last = armed[0], armed[-1]
+        return self._times[last][0] - self._times[first][1], self._times[last + 1][1] - self._times[first - 1][0]
 
 
 def check_signal(directory):
@@ -177,11 +212,12 @@ def check_signal(directory):
         recorder = Recorder(f"{directory}/signal", "--gpu=signal")
         assert guest.semaphore() == 0
         for n in (1, 2):
+            seen = Seen(guest)
             recorder.process.send_signal(signal.SIGUSR1)
-            wait_until(lambda: guest.semaphore() == 1, "armed")
-            since_s = time.monotonic()
-            wait_until(lambda: guest.semaphore() == 0, "disarmed")
-            assert 1.5 < time.monotonic() - since_s < 3.5
+            wait_until(lambda seen=seen: seen.look() == 1, "armed")
+            wait_until(lambda seen=seen: seen.look() == 0, "disarmed")
+            least_s, most_s = seen.armed_s()
+            assert 1.5 < most_s and busy_machine.is_within(least_s, 3.5), (least_s, most_s)
             wait_until(lambda n=n: sum(item.get("state") == DISARMED for item in guest.logged()) == n, "the guest's last state")
         assert recorder.end()[0] == 0, recorder.said()
         check_equal(guest, recorder)
@@ -198,8 +234,9 @@ def check_rotation(directory):
         names = {item["name"] for item in guest.logged() if item["kind"] == "gpu_name"}
         for segment in recorder.segments():
             found = items(recorder.dump(segment), guest.process.pid)
-            kernel = next((number for number, item in enumerate(found) if item["kind"] == "gpu_kernel"), len(found))
-            before = found[:kernel]
+            # The last segment may begin after the last kernel.
+            first_item = next((number for number, item in enumerate(found) if item["kind"] == "gpu_kernel" or item.get("state") == DISARMED), len(found))
+            before = found[:first_item]
             assert {item["name"] for item in before if item["kind"] == "gpu_name"} == names, f"{segment}: {before}"
             assert [item["state"] for item in before if item["kind"] == "gpu_trace"] == [ARMED], f"{segment}: {before}"
 
@@ -216,7 +253,7 @@ def check_slices(directory):
     starts = [item["begin_ns"] + clock["realtime_ns"] - clock["time_ns"] for item in items(records, guest.process.pid) if item.get("state") == ARMED]
     assert len(starts) >= 3
     for start_ns in starts:
-        assert start_ns % (period_s * NS) < NS // 2, starts
+        assert busy_machine.is_within(start_ns % (period_s * NS) / NS, 0.5), starts
 
 
 def check_dry_run(directory):

@@ -15,9 +15,11 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
+import recorder_status  # noqa: E402  (the path has to be set first)
+
 COLLWIRE = os.path.join(ROOT, "build", "release", "collwire")
 SKIPPED = 77
-NOT_PERMITTED, NOT_POSSIBLE = 3, 4  # collwire record: no privilege; nothing here that it can record
 NOBODY = 65534
 LIMIT_S = 120
 DEVICES = "/sys/class/infiniband"
@@ -40,8 +42,8 @@ def check_command(directory):
     """The command starts when everything is recorded, and its exit status is the recorder's. The capture is for its owner alone."""
     marked = os.path.join(directory, "started")
     status, words = record("-o", f"{directory}/command", "--", "sh", "-c", f"touch {marked}; exit 7")
-    if status in (NOT_PERMITTED, NOT_POSSIBLE):
-        skip(words.strip().splitlines()[-1])
+    if reason := recorder_status.lacks(status, words):
+        skip(reason)
     assert status == 7 and "recording\n" in words and os.path.exists(marked), status
     modes = [stat.S_IMODE(os.stat(entry.path).st_mode) for entry in os.scandir(f"{directory}/command")]
     assert modes == [0o600], modes
@@ -76,7 +78,7 @@ def check_unprivileged():
         os.chown(directory, NOBODY, NOBODY)
         nobody = ["setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups", "--no-new-privs"]
         status, words = record("-o", directory, prefix=nobody)
-        assert status == NOT_PERMITTED and not os.listdir(directory), status
+        assert status == recorder_status.NOT_PERMITTED and not os.listdir(directory), status
         assert "not permitted" in words and "--counters-only" in words, words
     finally:
         shutil.rmtree(directory)
@@ -85,7 +87,7 @@ def check_unprivileged():
 def check_no_device(directory):
     """Without an RDMA device there is nothing to record but sockets of NCCL's."""
     status, words = record("--no-nccl", "-o", f"{directory}/no-device", "--duration", "1s")
-    assert status == NOT_POSSIBLE and "Fix: " in words, status
+    assert status == recorder_status.UNSUPPORTED and "Fix: " in words, status
     status, words = record("-o", f"{directory}/sockets-only", "--duration", "1s")
     assert status == 0 and "no RDMA device" in words, status
 

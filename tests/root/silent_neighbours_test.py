@@ -6,7 +6,7 @@ silent_neighbours_test.py SILENT_PROCESS LIKE_NCCL [SLACK]
 
 SILENT_PROCESS is the program of silent_neighbours/silent_process.c, LIKE_NCCL a file that is taken for NCCL. Times are compared with those without a silent
 process, and SLACK (1) multiplies what may
-come on top: for a machine that has no CPU to spare."""
+come on top: for a machine that has no CPU to spare. It is multiplied by how busy the machine is, too."""
 
 import atexit
 import json
@@ -19,9 +19,12 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
+import busy_machine  # noqa: E402  (the path has to be set first)
+import recorder_status  # noqa: E402
+
 COLLWIRE = os.environ.get("COLLWIRE") or os.path.join(ROOT, "build", "release", "collwire")
 SKIPPED = 77
-NOT_PERMITTED, NOT_POSSIBLE = 3, 4
 SILENT_PROCESS, LIKE_NCCL = sys.argv[1:3]
 SLACK = float(sys.argv[3]) if len(sys.argv) > 3 else 1
 NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
@@ -97,8 +100,8 @@ class Recorder:
         end_s = time.monotonic() + LIMIT_S
         while text not in self.said():
             status = self.process.poll()
-            if status in (NOT_PERMITTED, NOT_POSSIBLE):
-                skip(self.said().strip().splitlines()[-1])
+            if reason := recorder_status.lacks(status, self.said()):
+                skip(reason)
             assert status is None and time.monotonic() < end_s, self.said()
             time.sleep(0.01)
 
@@ -152,16 +155,16 @@ def main():
         silent = Silent(directory, way).wait()
         seen, words, took_s = inspect()
         print(f"{way}: inspect {took_s:.2f} s", flush=True)
-        assert pids <= seen and text_of(silent) in words and took_s < inspect_s + INSPECT_S, (took_s, words)
+        assert pids <= seen and text_of(silent) in words and busy_machine.is_within(took_s - inspect_s, INSPECT_S), (took_s, words)
         before = Recorder(f"{directory}/{way}")
         print(f"{way}: recording after {before.began_s:.2f} s", flush=True)
         before.wait_for(text_of(silent))
-        assert before.began_s < began_s + BEGIN_S, before.said()
+        assert busy_machine.is_within(before.began_s - began_s, BEGIN_S), before.said()
         during = Silent(directory, way).wait()
         before.wait_for(text_of(during))
         status, took_s = before.end()
         print(f"{way}: ends in {took_s:.2f} s: {before.said()}", flush=True)
-        assert is_whole(status, before.said()) and took_s < ended_s + END_S, (status, took_s, before.said())
+        assert is_whole(status, before.said()) and busy_machine.is_within(took_s - ended_s, END_S), (status, took_s, before.said())
         silent.end()
         during.end()
 
@@ -180,11 +183,12 @@ def main():
         silent.wait()
     seen, words, took_s = inspect()
     print(f"{N_MANY}: inspect {took_s:.2f} s", flush=True)
-    assert pids <= seen and took_s < inspect_s + MANY_S, (took_s, pids - seen)
+    assert pids <= seen and busy_machine.is_within(took_s - inspect_s, MANY_S), (took_s, pids - seen)
     recorder = Recorder(f"{directory}/many")
     status, took_s = recorder.end()
     print(f"{N_MANY}: recording after {recorder.began_s:.2f} s, ends in {took_s:.2f} s", flush=True)
-    assert is_whole(status, recorder.said()) and recorder.began_s < began_s + MANY_S and took_s < ended_s + END_S, recorder.said()
+    assert is_whole(status, recorder.said()), recorder.said()
+    assert busy_machine.is_within(recorder.began_s - began_s, MANY_S) and busy_machine.is_within(took_s - ended_s, END_S), recorder.said()
 
 
 if __name__ == "__main__":

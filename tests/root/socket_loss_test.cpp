@@ -124,6 +124,8 @@ protected:
                     open -= left[i] == 0 ? 1 : 0;
                 }
             }
+            for (const Fd &each : all)
+                wait_until_acknowledged(each);
             self.say(1);
             self.wait_for_word();
         });
@@ -138,7 +140,6 @@ protected:
         sender.go();
         sender.next();
         receiver.next();
-        usleep(300'000); // the last acknowledgements
         TcpRecords records;
         sample_into(records, *source, true);
         sender.end();

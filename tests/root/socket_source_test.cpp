@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sockets in other network namespaces, and many of them.
+#include <algorithm>
 #include <array>
 #include <fstream>
 #include <memory>
@@ -10,6 +11,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/tcp.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -149,7 +151,7 @@ TEST_F(RootSockets, WithoutPrivilegesInTheOwnNamespace) {
         move_in_helper(pair.connected, pair.accepted, 4321);
         pair.connected.reset();
         pair.accepted.reset();
-        for (int i = 0; i < 100 && !records.has_end_of(fd); ++i) {
+        for (int i = 0; i < 1000 && !records.has_end_of(fd); ++i) {
             usleep(10'000);
             sample_into(records, mine);
         }
@@ -257,6 +259,23 @@ std::vector<TcpPair> many_pairs(Listener &listener, std::size_t n) {
     return pairs;
 }
 
+// CPU time of a thousand questions to the kernel about the counters of one socket, the least of
+// several: how fast this machine is now.
+double thousand_questions_ms(const TcpPair &pair) {
+    double least = 1e9;
+    for (int i = 0; i < 5; ++i) {
+        const std::uint64_t begin = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+        for (int n = 0; n < 1000; ++n) {
+            tcp_info info{};
+            socklen_t size = sizeof(info);
+            getsockopt(pair.connected.get(), IPPROTO_TCP, TCP_INFO, &info, &size);
+        }
+        const auto ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - begin;
+        least = std::min(least, static_cast<double>(ns) / 1e6);
+    }
+    return least;
+}
+
 TEST_F(RootSockets, CostOfAThousand) {
     // A process may have so many files open.
     constexpr std::size_t PAIRS_OF_A_PROCESS = 5'000;
@@ -315,8 +334,12 @@ TEST_F(RootSockets, CostOfAThousand) {
                 "list of these %.2f ms\n",
                 adopted_ms, alone_ms, n, among_ms, list_ms);
 #if !defined(__SANITIZE_ADDRESS__)
-    EXPECT_LT(alone_ms, 5.0);
-    EXPECT_LT(among_ms, 5.0);
+    // 1 ms on a machine that asks a thousand times in half of that.
+    Listener listener;
+    const TcpPair pair(listener);
+    const double most_ms = std::max(5.0, 10 * thousand_questions_ms(pair));
+    EXPECT_LT(alone_ms, most_ms);
+    EXPECT_LT(among_ms, most_ms);
 #endif
 }
 

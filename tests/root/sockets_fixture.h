@@ -103,7 +103,7 @@ private:
 
 inline void move_in_helper(const Fd &from, const Fd &to, std::size_t bytes) {
     TcpPair::move(from, to, bytes);
-    usleep(100'000);
+    wait_until_acknowledged(from);
 }
 
 class RootSockets : public testing::Test {

@@ -437,17 +437,21 @@ inline constexpr std::uint32_t NCCL_NODE_FLAGS =
     CW_NODE_FIRST_SEGMENT | CW_NODE_WIRE | CW_NODE_NCCL;
 
 struct RingPair {
-    NodeBuilder node[2] = {
-        NodeBuilder({.flags = NCCL_NODE_FLAGS}),
-        NodeBuilder({.hostname = "node1", .session_id = 2, .flags = NCCL_NODE_FLAGS})};
+    NodeBuilder node[2];
     NcclBuilder rank[2];
     std::uint64_t sent[2] = {0, 0}; // payload, frames
     std::uint64_t frames[2] = {0, 0};
     std::uint64_t launched = 0;
 
     // `is_unread_first`: the connections that send are emitted once more before, without endpoints.
-    explicit RingPair(RankOptions options = {}, bool is_unread_first = false)
-        : rank{NcclBuilder(node[0], of_rank(options, 0)),
+    // `clock_ahead`: of the second node's realtime, in seconds.
+    explicit RingPair(RankOptions options = {}, bool is_unread_first = false,
+                      double clock_ahead = 0)
+        : node{NodeBuilder({.flags = NCCL_NODE_FLAGS}), NodeBuilder({.hostname = "node1",
+                                                                     .session_id = 2,
+                                                                     .clock_ahead = clock_ahead,
+                                                                     .flags = NCCL_NODE_FLAGS})},
+          rank{NcclBuilder(node[0], of_rank(options, 0)),
                NcclBuilder(node[1], of_rank(options, 1))} {
         for (int i = 0; i < 2; ++i) {
             node[i].usual(static_cast<std::uint8_t>(i + 1)).qp(RING_QPS[i][0]).qp(RING_QPS[i][1]);

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -104,6 +106,18 @@ struct TcpPair {
     Fd connected;
     Fd accepted;
 };
+
+// All that was written to it is at the other end, whose kernel has said so.
+inline void wait_until_acknowledged(const Fd &from) {
+    constexpr int TRIES = 60'000;
+    int unacknowledged = 1;
+    for (int i = 0; i < TRIES && unacknowledged != 0; ++i) {
+        ASSERT_EQ(ioctl(from.get(), SIOCOUTQ, &unacknowledged), 0);
+        if (unacknowledged != 0)
+            usleep(1000);
+    }
+    EXPECT_EQ(unacknowledged, 0);
+}
 
 struct TcpRecords {
     [[nodiscard]] std::optional<cw_tcp_socket> last_of(std::uint32_t fd) const {

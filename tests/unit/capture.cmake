@@ -12,6 +12,7 @@ collwire_test(capture_document_test LABEL unit
 if(TARGET capture_document_test)
   target_compile_definitions(capture_document_test PRIVATE COLLWIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 endif()
+collwire_test(job_sizes_test LABEL unit SOURCES job_sizes_test.cpp LIBS collwire_trace_gen_lib)
 collwire_test(trace_gen_test LABEL unit
   SOURCES trace_gen_test.cpp
   LIBS collwire_trace_gen_lib collwire_cli_common collwire_model)

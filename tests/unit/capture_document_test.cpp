@@ -235,7 +235,8 @@ TEST(CaptureDocument, EveryNumberHasAName) {
         {"cw_nccl_transport", nccl_transport_name}, {"cw_nccl_role", nccl_role_name},
         {"cw_nccl_result_of", nccl_result_of_name}, {"cw_nccl_socket_type", nccl_socket_type_name},
         {"cw_gpu_state", gpu_state_name},           {"cw_gpu_reason", gpu_reason_name},
-        {"cw_nvlink_gap_reason", nvlink_gap_name},  {"cw_rung", rung_name}};
+        {"cw_nvlink_gap_reason", nvlink_gap_name},  {"cw_rung", rung_name},
+        {"cw_posts_counted", posts_counted_name}};
     for (const auto &[name, function] : functions)
         for (const auto &[enumerator, number] : header().enums.at(name))
             if (!is_count(enumerator)) {
@@ -246,6 +247,7 @@ TEST(CaptureDocument, EveryNumberHasAName) {
     expect_flags("cw_process_flags", process_flag_names());
     expect_flags("cw_probe_flags", probe_flag_names());
     expect_flags("cw_qp_flags", qp_flag_names());
+    expect_flags("cw_post_operations_flags", post_operations_flag_names());
     expect_flags("cw_nccl_comm_flags", nccl_comm_flag_names());
     expect_flags("cw_nccl_call_flags", nccl_call_flag_names());
     expect_flags("cw_nccl_launch_flags", nccl_launch_flag_names());

@@ -3,11 +3,16 @@
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <set>
+#include <string_view>
 
 #include "collwire/nccl_comm_records.h"
 #include "collwire/nccl_launch_records.h"
@@ -240,6 +245,31 @@ TEST_F(ReadFile, GivesTheBytes) {
     EXPECT_EQ(bytes->front(), std::byte{'h'});
     EXPECT_TRUE(read_file(make("empty", ""))->empty());
     EXPECT_EQ(read_file(make("a", "hello"), 2)->size(), 2U);
+}
+
+// Hops forward, near and far, back, and over the end; the buffer is read ahead.
+TEST_F(ReadFile, InPartsGivesEachPart) {
+    std::string content(400'000, '\0');
+    for (std::size_t i = 0; i < content.size(); ++i)
+        content[i] = static_cast<char>(i * 7 + i / 251);
+    auto file = FileInParts::open(make("large", content));
+    ASSERT_TRUE(file);
+    std::minstd_rand random(1);
+    std::uint64_t at = 0;
+    for (int i = 0; i < 20'000; ++i) {
+        constexpr std::array<std::uint64_t, 4> LENGTHS = {32, 3'000, 70'000, 200'000};
+        constexpr std::array<std::uint64_t, 4> HOPS = {0, 40, 5'000, 100'000};
+        at = random() % 8 == 0 ? random() % (content.size() + 100) : at + HOPS[random() % 4];
+        if (at > content.size() + 100)
+            at = 0;
+        const std::uint64_t length = LENGTHS[random() % 4] + random() % 7;
+        const auto part = file->read(at, length);
+        const std::string_view expected =
+            std::string_view(content).substr(std::min<std::uint64_t>(at, content.size()), length);
+        ASSERT_EQ(std::string_view(reinterpret_cast<const char *>(part.data()), part.size()),
+                  expected)
+            << at << " " << length;
+    }
 }
 
 TEST_F(ReadFile, RejectsPathsThatAreNotFiles) {

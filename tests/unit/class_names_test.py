@@ -10,7 +10,7 @@ import os
 import re
 import sys
 
-ROOMS = ("base", "correlate", "tools", "userspace")
+ROOMS = ("base", "correlate", "outputs", "tools", "userspace")
 TYPE = re.compile(r"(class|struct|enum class|enum|union)\s+(?:alignas\([^)]*\)\s+)?(\w+)(?:\s+final)?\s*(?::(?!:)|\{)")
 NAMESPACE = re.compile(r"namespace\s*([\w:]*)\s*\{")
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The guest library's parts (cupti/). The recorder and CUPTI are test doubles.
 collwire_test(cupti_test LABEL unit SOURCES cupti_buffers_test.cpp cupti_clock_test.cpp cupti_control_lock_test.cpp cupti_fake_cupti.cpp
-              cupti_guest_test.cpp cupti_kernels_test.cpp cupti_received.cpp cupti_windows_test.cpp
+              cupti_guest_refusals_test.cpp cupti_guest_test.cpp cupti_kernels_test.cpp cupti_received.cpp cupti_windows_test.cpp
               nccl_profiler_clock_test.cpp nccl_profiler_mask_test.cpp nccl_profiler_test.cpp LIBS collwire_cupti_parts)
 # Programs of their own: they map a libcupti, and replace imports of the process.
 collwire_test(cupti_imports_test LABEL unit SOURCES cupti_imports_test.cpp LIBS collwire_cupti_parts)

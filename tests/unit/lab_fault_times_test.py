@@ -16,26 +16,29 @@ from lab_lib.report import LabError
 from lab_lib.run import Run
 
 
+ROUNDING_S = 1e-6
+
+
 def planned_after(text, seconds_since_zero):
-    """When the fault's end is due, if its beginning is done so late."""
+    """When the fault's end is due, if its beginning is done so late, and when that was at the latest: the scheduler may hold this process."""
     setup = types.SimpleNamespace(nodes=0, nics=1, mtu=1500, faults=[], out="/nonexistent")
     run = Run(setup)
     run._zero = time.monotonic() - seconds_since_zero
     run._acted({}, Fault(text, Fabric(3, 1, 1500)).begin())
-    return [action.at_s for action in run._actions if not action.begins]
+    return [action.at_s for action in run._actions if not action.begins], time.monotonic() - run._zero
 
 
 class FaultTimes(unittest.TestCase):
     def test_loss_counts_from_when_it_is_in_place(self):
-        end, = planned_after("loss:2:20@T+49+3", 55)
-        self.assertAlmostEqual(end, 58, delta=0.5)
+        (end,), latest = planned_after("loss:2:20@T+49+3", 55)
+        self.assertTrue(55 + 3 - ROUNDING_S <= end <= latest + 3 + ROUNDING_S, (end, latest))
 
     def test_what_the_host_does_counts_from_its_time(self):
-        self.assertEqual(planned_after("port:0@T+75+3", 75.2), [78])
-        self.assertEqual(planned_after("silent:leaf0-spine0@T+35+4", 35.1), [39])
+        self.assertEqual(planned_after("port:0@T+75+3", 75.2)[0], [78])
+        self.assertEqual(planned_after("silent:leaf0-spine0@T+35+4", 35.1)[0], [39])
 
     def test_before_the_jobs(self):
-        self.assertEqual(planned_after("loss:2:20@T+0", 0), [])
+        self.assertEqual(planned_after("loss:2:20@T+0", 0)[0], [])
 
     def test_order(self):
         run = Run(types.SimpleNamespace(nodes=0, nics=1, mtu=1500, faults=[], out="/nonexistent"))
@@ -91,8 +94,10 @@ class Events(unittest.TestCase):
         self.hear("EVENT lossy")
         self.assertEqual((self.run_._nodes[2].received, self.run_._actions), (["LOSS eth0 20"], []))
         self.run_._zero -= 5
+        before = time.monotonic() - self.run_._zero
         self.hear("LOSS-SET", node=2)
-        self.assertAlmostEqual(self.run_._actions[0].at_s, 8, delta=0.5)
+        after = time.monotonic() - self.run_._zero
+        self.assertTrue(before + 3 - ROUNDING_S <= self.run_._actions[0].at_s <= after + 3 + ROUNDING_S, (before, self.run_._actions, after))
 
     def test_effect_of_a_loss_may_be_announced_before_it_is_in_place(self):
         self.plan("loss:2:20@lossy..seen")

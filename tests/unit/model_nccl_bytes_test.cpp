@@ -114,7 +114,9 @@ TEST(NcclBytes, OnlyDerivedBytesAreKnown) {
     EXPECT_EQ(operation.payload_bytes, 4000U);
     EXPECT_EQ(operation.sources, bit(ByteSource::Derived));
     EXPECT_EQ(operation.rung, Rung::Exact);
-    EXPECT_FALSE(operation.has(OPERATION_WIRE_KNOWN));
+    EXPECT_TRUE(operation.has(OPERATION_WIRE_KNOWN)) << "one message of four packets";
+    EXPECT_EQ(operation.wire_bytes, 4000 + 4 * 58 + 16 + 4U);
+    EXPECT_EQ(model.nccl.qps.at(0).derived_wire_bytes, operation.wire_bytes);
     EXPECT_EQ(model.nccl.totals.links_not_measured, 1U);
     EXPECT_FALSE(model.nccl.control.clear_to_send_payload_bytes);
     EXPECT_EQ(model.nccl.qps.at(0).derived_payload_bytes, 4000U);
@@ -136,6 +138,7 @@ TEST(NcclBytes, DerivedBytesCoverAllQueuePairsOfAConnection) {
         EXPECT_EQ(model.nccl.collectives.at(0).payload_bytes, 4000U);
         ASSERT_EQ(model.nccl.links.at(0).qps.size(), known);
         EXPECT_EQ(model.total.derived_tx_payload_bytes, 4000U);
+        EXPECT_FALSE(model.total.derived_tx_wire_bytes) << "how it is split is not known";
         for (const QpIdentity &qp : model.nccl.qps)
             EXPECT_FALSE(qp.derived_payload_bytes);
     }

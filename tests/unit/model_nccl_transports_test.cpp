@@ -133,13 +133,24 @@ TEST(NcclTransports, ComputedBytesAreSeparate) {
     EXPECT_FALSE(model.node_pairs[1].all.derived_tx_payload_bytes);
     EXPECT_EQ(model.nccl.qps[0].derived_payload_bytes, 4000U);
     EXPECT_FALSE(model.nccl.qps[1].derived_payload_bytes);
+    // One message, and the receiver's entry that asks for it.
+    constexpr std::uint64_t DATA_WIRE_BYTES = 4000 + 4 * 58 + 16 + 4;
+    constexpr std::uint64_t CLEAR_TO_SEND_WIRE_BYTES = 64 + 58 + 16;
+    EXPECT_EQ(model.nccl.qps[0].derived_wire_bytes, DATA_WIRE_BYTES);
+    EXPECT_EQ(model.nccl.qps[1].derived_wire_bytes, CLEAR_TO_SEND_WIRE_BYTES);
+    EXPECT_EQ(model.nccl.control.clear_to_send_derived_wire_bytes, CLEAR_TO_SEND_WIRE_BYTES);
+    EXPECT_EQ(model.total.derived_tx_wire_bytes, DATA_WIRE_BYTES + CLEAR_TO_SEND_WIRE_BYTES);
+    EXPECT_EQ(of_tier(model, topology::Tier::Leaf).derived_tx_wire_bytes,
+              DATA_WIRE_BYTES + CLEAR_TO_SEND_WIRE_BYTES);
+    EXPECT_EQ(model.node_pairs[1].all.derived_tx_wire_bytes, CLEAR_TO_SEND_WIRE_BYTES);
+    EXPECT_FALSE(model.total.tx_wire_bytes);
     EXPECT_EQ(model.nccl.matrix.begin()->first.tier, topology::Tier::Leaf);
     EXPECT_TRUE(has_warning(model, "the payload of NCCL operations on them is computed"));
     // Of the communicator, by tier.
     const auto tier = model.nccl.tiers.find({0, topology::Tier::Leaf});
     ASSERT_NE(tier, model.nccl.tiers.end());
     EXPECT_EQ(tier->second.payload_bytes, 4000U);
-    EXPECT_FALSE(tier->second.wire_bytes);
+    EXPECT_EQ(tier->second.wire_bytes, DATA_WIRE_BYTES);
 }
 
 // What goes from node to node without a proxy (GIN, copy engines) is not seen.

@@ -271,10 +271,23 @@ TEST_F(LiveComms, LargeCommunicators) {
     EXPECT_FALSE(comms.is_cut);
     ASSERT_EQ(comms.comms.size(), 8U);
     EXPECT_EQ(comms.comms[7].connections.size(), 128U) << "two records for each channel";
-    const std::vector<const Comm *> more(64, &large);
-    table_ = more.data();
-    n_comms_ = 64;
-    EXPECT_TRUE(read_comms(process::ProcessView{getpid()}, layout_, *bpf_layout, BIAS).is_cut);
+}
+
+TEST_F(LiveComms, MemoryThatCannotBeReadIsBounded) {
+    // In the first page. NOLINTNEXTLINE(performance-no-int-to-ptr)
+    const std::vector<const Peer *> peers(4096, reinterpret_cast<const Peer *>(std::uintptr_t{16}));
+    Comm false_one = comm_;
+    false_one.n_ranks = 4096;
+    for (Channel &channel : false_one.channels)
+        channel.peers = peers.data();
+    const Comm *only = &false_one;
+    table_ = &only;
+    n_comms_ = 1;
+    const auto bpf_layout = bpf_layout_of(layout_, 1);
+    const auto comms = read_comms(process::ProcessView{getpid()}, layout_, *bpf_layout, BIAS);
+    EXPECT_TRUE(comms.is_cut);
+    ASSERT_EQ(comms.comms.size(), 1U);
+    EXPECT_TRUE(comms.comms[0].connections.empty());
 }
 
 TEST_F(LiveComms, GoneWhileItIsRead) {

@@ -3,14 +3,13 @@
 // several times; its own symbols and DWARF say where everything is in each.
 #include <algorithm>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "tests/support/file_bytes.h"
 #include "userspace/elf/frame_functions.h"
 #include "userspace/elf/function_hashes.h"
 #include "userspace/nccl/layout/file_layout.h"
@@ -19,13 +18,7 @@
 namespace collwire::nccl::test {
 namespace {
 
-std::vector<std::byte> bytes_of(const std::string &path) {
-    std::ifstream in{path, std::ios::binary};
-    const std::string text{std::istreambuf_iterator<char>{in}, {}};
-    std::vector<std::byte> bytes(text.size());
-    std::memcpy(bytes.data(), text.data(), text.size());
-    return bytes;
-}
+using collwire::test::bytes_of;
 
 // A file of the double, and its layout by its own symbols and DWARF.
 struct DoubleFile {

@@ -55,6 +55,8 @@ TEST_F(RecordOptionsGiven, LimitsThatCannotBeKept) {
     for (const std::string budget : {"0.3", "0%", "-1%", "101%", "x%", "nan%", "0.3%%", "''"})
         refused("--budget " + budget, "Fix: --budget 0.3%");
     refused("--ring 8M", "--ring");
+    for (const std::string slice : {"1s", "1s/", "/60s", "1s/1s", "10ms/60s", "60s/1s", "x/60s"})
+        refused("--posts-slice=" + slice, "Fix: --posts-slice=1s/60s");
 }
 
 TEST_F(RecordOptionsGiven, ACommandFollowsTwoDashes) {
@@ -66,6 +68,8 @@ TEST_F(RecordOptionsGiven, ThatDoNotGoTogether) {
     refused("--counters-only -p 1", "--pid");
     refused("--counters-only --container 1", "--container");
     refused("--counters-only --posts=on", "--posts");
+    refused("--counters-only --posts-slice=1s/60s", "--posts-slice");
+    refused("--posts=on --posts-slice=1s/60s", "has no slices");
     refused("--inject 1", "--gpu");
     refused("--gpu --inject 1 -p " + std::to_string(getpid()), "--inject");
     refused("--gpu --inject 0x1", "--inject");

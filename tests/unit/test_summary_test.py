@@ -59,6 +59,14 @@ class TestSummary(unittest.TestCase):
         done = self.summary("--programs", os.path.join(self.directory.name, "programs"), suite)
         self.assertIn("tests: 2 passed, 2 failed, 2 skipped", done.stdout)
 
+    def test_parts_of_a_label_are_one_row(self):
+        first, second = self.write("lab.000.xml", SUITE), self.write("lab.001.xml", SUITE)
+        steps = self.write("steps", "61 build dev\n3 tests lab\n5 tests lab\n")
+        done = self.summary("--steps", steps, first, second)
+        self.assertRegex(done.stdout, r"\nlab +2 +2 +2 +12\.0\n")
+        self.assertIn("8 s  tests lab", done.stdout)
+        self.assertIn("tests: 2 passed, 2 failed, 2 skipped", done.stdout)
+
     def test_nothing_ran(self):
         done = self.summary(self.write("lab.xml", "<testsuite/>"))
         self.assertEqual(done.returncode, 1)

@@ -117,6 +117,10 @@ Examples:
   collwire report captures/                                    captures of one or all nodes
   collwire report captures/ --topology fabric.json             bytes by switch tier
   collwire report captures/ --json report.json --detail
+  collwire report captures/ --sqlite report.sqlite             tables for SQL
+  collwire report captures/ --job 4711 --from 03:10 --to 03:15  local time; 03:10Z is UTC
+  collwire report captures/ --find 'WorkNCCL(SeqNum=...)'      a line of PyTorch's watchdog
+  collwire report today/ --against yesterday/                  what is different, causes first
 
 Exit status: 0 done, 1 an input could not be used (the others were) or the output not written,
 2 usage, 5 done, but a recorder lost records: some totals are too low.)";
@@ -144,10 +148,12 @@ const std::string_view HELP_DIAGNOSE =
 Without Slurm:
   pdsh -f 128 -w HOSTS 'sudo -n collwire inspect --all --json > /shared/hang.$(hostname).json'
 
-Example:
+Examples:
   collwire diagnose /shared/hang.*.json
+  collwire diagnose /shared/captures    the job is gone: from its captures (docs/diagnose.md)
+  collwire diagnose /shared/captures --job 4711 --last 15m
 
-Causes:
+Causes, from inspections:
   HOST         the process is stopped, in D state or throttled, or its proxy thread does not run
   APPLICATION  the rank has not launched the operation that others wait for; or its kernel has all
                its data and never completes

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options and help of every verb. The one file that includes CLI11: its templates cost 15 to 20 s
-// per source file.
+// Options and help of every verb; those of verbs that read files are in options_files.cpp. No other
+// file includes CLI11: its templates cost 15 to 20 s per source file.
 #include "tools/cli/options.h"
 
 #include <CLI/CLI.hpp>
@@ -12,16 +12,14 @@
 #include <utility>
 
 #include "base/exit_status.h"
-#include "correlate/capture/kinds.h"
-#include "correlate/topology/import/importer.h"
 #include "tools/cli/command_tree.h"
 #include "tools/cli/help.h"
+#include "tools/cli/options_files.h"
 
 namespace collwire::cli {
 namespace {
 
 constexpr std::size_t DESCRIPTION_COLUMNS = 66;
-constexpr std::size_t ROWS_MAX = 1'000'000;
 constexpr int PID_MAX = 4'194'304;
 
 // Prints of each option its name, type, default and a wrapped description. CLI11 would add ranges
@@ -50,13 +48,6 @@ std::string usage_message(const CLI::App * /*app*/, const CLI::Error &failure) {
     while (text.ends_with('.') || text.ends_with('\n'))
         text.pop_back();
     return "collwire: " + text + ". Fix: see collwire --help, collwire VERB --help\n";
-}
-
-CLI::App *add_verb(CLI::App &app, const char *name, const char *description,
-                   std::string_view footer) {
-    CLI::App *verb = app.add_subcommand(name, description);
-    verb->footer(std::string(footer));
-    return verb;
 }
 
 CLI::Option *add_symbols(CLI::App &verb, std::vector<std::string> &places) {
@@ -170,6 +161,12 @@ void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chose
             ->type_name("auto|on|off")
             ->check(CLI::IsMember({"auto", "on", "off"}))
             ->capture_default_str();
+    CLI::Option *posts_slice =
+        verb->add_option("--posts-slice", command->posts_slice,
+                         "With --posts=auto: while all queue pairs here are NCCL's, count work "
+                         "requests this long in each period, which verifies the bytes computed "
+                         "from NCCL's operations. Default: 1s/60s; always: all the time")
+            ->type_name("ON/PERIOD");
     CLI::Option *qp_source =
         verb->add_option("--qp-source", command->qp_source,
                          "Where queue pairs are read: kernel (ib_core), verbs (libibverbs in the "
@@ -212,6 +209,7 @@ void add_record(CLI::App &app, bool has_separator, std::optional<Command> &chose
                        "Not with --pid, --container, --pod, --job, --posts or --gpu")
             ->excludes(pids)
             ->excludes(posts)
+            ->excludes(posts_slice)
             ->excludes(qp_source)
             ->excludes(gpu)
             ->excludes(inject)
@@ -259,99 +257,6 @@ void add_run(CLI::App &app, bool has_separator, std::optional<Command> &chosen) 
     verb->callback([command, &chosen] { chosen = *command; });
 }
 
-void add_dump(CLI::App &app, std::optional<Command> &chosen) {
-    auto command = std::make_shared<DumpCommand>();
-    CLI::App *verb =
-        add_verb(app, "dump", "Print every record of captures as one line of JSON", help_dump());
-    verb->add_option("PATH", command->paths, "Capture files; a directory stands for its *.cwc")
-        ->type_name("")
-        ->required();
-    std::vector<std::string> names;
-    for (const auto &kind : capture::kind_names())
-        names.emplace_back(kind.name);
-    verb->add_option("--kind", command->kinds, "Only records of this kind. May be repeated")
-        ->type_name("KIND")
-        ->check(CLI::IsMember(names))
-        ->allow_extra_args(false);
-    verb->callback([command, &chosen] { chosen = *command; });
-}
-
-void add_topology(CLI::App &app, std::optional<Command> &chosen) {
-    auto command = std::make_shared<TopologyCommand>();
-    CLI::App *verb =
-        add_verb(app, "topology",
-                 "Check, show or import the file that describes switches and ports", HELP_TOPOLOGY);
-    verb->require_subcommand(1);
-    const auto choose = [command, &chosen](TopologyAction action) {
-        return [command, &chosen, action] {
-            command->action = action;
-            chosen = *command;
-        };
-    };
-
-    CLI::App *check = add_verb(*verb, "check", "Report errors and warnings in a topology file",
-                               HELP_TOPOLOGY_CHECK);
-    check->add_option("FILE", command->file, "Topology file")->type_name("")->required();
-    check->callback(choose(TopologyAction::Check));
-
-    CLI::App *show =
-        add_verb(*verb, "show", "Print switches, their tree, and hosts", HELP_TOPOLOGY_SHOW);
-    show->add_option("FILE", command->file, "Topology file")->type_name("")->required();
-    show->add_option("--host", command->host, "Only the ports of this host")->type_name("HOST");
-    show->callback(choose(TopologyAction::Show));
-
-    CLI::App *import =
-        add_verb(*verb, "import", "Make a topology file from the output of another tool",
-                 HELP_TOPOLOGY_IMPORT);
-    std::vector<std::string> names;
-    std::string choice;
-    for (const auto &importer : topology::importers()) {
-        names.emplace_back(importer.name);
-        choice += (choice.empty() ? "" : "|") + names.back();
-    }
-    import
-        ->add_option("FILE", command->files,
-                     "Output of the tool; several files become one topology")
-        ->type_name("")
-        ->required();
-    import->add_option("--format", command->format, "The tool that wrote it. Default: detected")
-        ->type_name(choice)
-        ->check(CLI::IsMember(names));
-    import
-        ->add_option("--host", command->hosts,
-                     "Host that the output is from, for lldpctl; once per file, in the order of "
-                     "the files, before or after them")
-        ->type_name("HOST")
-        ->allow_extra_args(false);
-    import->add_option("-o,--output", command->out, "File to write. Default: standard output")
-        ->type_name("FILE");
-    import->callback(choose(TopologyAction::Import));
-}
-
-void add_report(CLI::App &app, std::optional<Command> &chosen) {
-    auto command = std::make_shared<ReportCommand>();
-    CLI::App *verb = add_verb(app, "report",
-                              "Print which NCCL operation sent which bytes where, from the "
-                              "captures of all nodes",
-                              HELP_REPORT);
-    verb->add_option("PATH", command->paths, "Capture files; a directory stands for its *.cwc")
-        ->type_name("")
-        ->required();
-    verb->add_option("--topology", command->topology,
-                     "Topology file, for bytes by switch tier (see collwire topology)")
-        ->type_name("FILE");
-    verb->add_option("--json", command->json,
-                     "Also write everything as JSON to this file; - prints JSON instead of text")
-        ->type_name("FILE");
-    verb->add_option("--rows", command->rows, "Rows of long tables, 1 or more")
-        ->type_name("N")
-        ->capture_default_str()
-        ->check(CLI::Range(std::size_t{1}, ROWS_MAX));
-    verb->add_flag("--detail", command->detail,
-                   "With --json: also bytes and times of each rank for each operation");
-    verb->callback([command, &chosen] { chosen = *command; });
-}
-
 void add_inspect(CLI::App &app, std::optional<Command> &chosen) {
     auto command = std::make_shared<InspectCommand>();
     CLI::App *verb = add_verb(app, "inspect",
@@ -373,19 +278,6 @@ void add_inspect(CLI::App &app, std::optional<Command> &chosen) {
     add_symbols(*verb, command->symbols);
     verb->add_flag("--no-queue-pairs", command->no_queue_pairs,
                    "Do not query the state of queue pairs. Each query costs a NIC about 100 us");
-    verb->callback([command, &chosen] { chosen = *command; });
-}
-
-void add_diagnose(CLI::App &app, std::optional<Command> &chosen) {
-    auto command = std::make_shared<DiagnoseCommand>();
-    CLI::App *verb = add_verb(app, "diagnose",
-                              "Name the rank that others wait for and the cause, from the inspect "
-                              "files of all nodes",
-                              HELP_DIAGNOSE);
-    verb->add_option("files", command->files, "Files written by collwire inspect --json")
-        ->type_name("")
-        ->required();
-    verb->add_flag("--json", command->json, "Print one JSON document (schema: docs/diagnose.md)");
     verb->callback([command, &chosen] { chosen = *command; });
 }
 

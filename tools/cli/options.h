@@ -37,6 +37,7 @@ struct RecordCommand {
     std::string ring = "8MiB";
     std::optional<std::string> budget;
     std::string posts = "auto";
+    std::optional<std::string> posts_slice;
     std::string qp_source = "auto";
     std::string gpu; // empty: no trace of GPU kernels
     std::vector<std::string> inject;
@@ -69,12 +70,23 @@ struct TopologyCommand {
     std::string out;                // import; empty: standard output
 };
 
+// What is read of captures; texts, as they were given.
+struct Selection {
+    std::string from, to, last, job; // empty: not given
+    [[nodiscard]] bool has_window() const { return !from.empty() || !to.empty() || !last.empty(); }
+};
+
 struct ReportCommand {
+    Selection selection;
     std::vector<std::string> paths;
-    std::string topology; // empty: none
-    std::string json;     // empty: none; "-": standard output
+    std::string topology;             // empty: none
+    std::string json;                 // empty: none; "-": standard output
+    std::string sqlite;               // empty: none
+    std::string find;                 // empty: none
+    std::vector<std::string> against; // empty: none
+    Selection against_selection;
     std::size_t rows = 20;
-    bool detail = false; // in the JSON
+    bool detail = false; // in the JSON and SQLite file
 };
 
 struct InspectCommand {
@@ -89,6 +101,9 @@ struct InspectCommand {
 };
 
 struct DiagnoseCommand {
+    Selection selection;
+    std::string part = "auto"; // of captures: auto, whole, tail
+    std::string core = "auto"; // that reads them: auto, model
     std::vector<std::string> files;
     bool json = false;
 };

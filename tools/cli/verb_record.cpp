@@ -19,6 +19,7 @@ namespace collwire::cli {
 namespace {
 
 constexpr std::uint64_t LEAST_GPU_SLICE_NS = 500'000'000;
+constexpr std::uint64_t LEAST_POSTS_SLICE_NS = 100'000'000;
 constexpr double LEAST_BUDGET_PERCENT = 0.001;
 
 Result<std::uint32_t> ring_bytes(const std::string &text) {
@@ -96,6 +97,41 @@ Result<void> interpret_gpu(const std::string &text, record::RecordOptions &optio
     return {};
 }
 
+Error bad_posts_slice(const std::string &text, std::string_view problem) {
+    return error(ErrorKind::Usage, fmt::format("--posts-slice={}: {}. Fix: --posts-slice=1s/60s, "
+                                               "or --posts-slice=always",
+                                               text, problem));
+}
+
+Result<void> interpret_posts_slice(const RecordCommand &command, record::RecordOptions &options) {
+    if (!command.posts_slice)
+        return {};
+    const std::string &text = *command.posts_slice;
+    if (command.posts != "auto")
+        return error(ErrorKind::Usage,
+                     fmt::format("--posts-slice={}: --posts={} has no slices. Fix: omit one of "
+                                 "them",
+                                 text, command.posts));
+    if (text == "always") {
+        options.posts_on_ns = 0;
+        return {};
+    }
+    const auto slash = text.find('/');
+    if (slash == std::string::npos)
+        return bad_posts_slice(text, "not ON/PERIOD");
+    const auto on_ns = parse_duration_ns(std::string_view(text).substr(0, slash));
+    const auto period_ns = parse_duration_ns(std::string_view(text).substr(slash + 1));
+    if (!on_ns || !period_ns)
+        return bad_posts_slice(text, "no duration");
+    // To place and to remove probes takes up to tenths of a second.
+    if (*on_ns < LEAST_POSTS_SLICE_NS || *period_ns < LEAST_POSTS_SLICE_NS ||
+        *period_ns - LEAST_POSTS_SLICE_NS < *on_ns)
+        return bad_posts_slice(text, "a slice, and the time between two, must be 100 ms or more");
+    options.posts_on_ns = *on_ns;
+    options.posts_period_ns = *period_ns;
+    return {};
+}
+
 Result<void> interpret_inject(const RecordCommand &command, record::RecordOptions &options) {
     for (const std::string &pid : command.inject) {
         auto process = record::check_process(pid);
@@ -164,6 +200,8 @@ Result<void> interpret(RecordCommand &command) {
     if (auto r = interpret_inject(command, options); !r)
         return r;
     if (auto r = interpret_gpu(command.gpu, options); !r)
+        return r;
+    if (auto r = interpret_posts_slice(command, options); !r)
         return r;
     auto ring = ring_bytes(command.ring);
     if (!ring)

@@ -1,30 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <iostream>
 #include <optional>
 
 #include "base/exit_status.h"
-#include "collwire/record.h"
-#include "correlate/capture/format.h"
-#include "correlate/capture/reader.h"
+#include "correlate/find/find_operations.h"
+#include "correlate/find/render.h"
+#include "correlate/find/watchdog_line.h"
 #include "correlate/model/ingest.h"
+#include "correlate/model/jobs.h"
 #include "correlate/model/join.h"
-#include "correlate/model/segment_order.h"
 #include "correlate/report/json_report.h"
 #include "correlate/report/text_report.h"
+#include "correlate/stall/find_standing.h"
+#include "correlate/stall/judge.h"
+#include "correlate/tabulate/tabulate.h"
 #include "correlate/topology/topology.h"
-#include "tools/cli/read_file.h"
+#include "correlate/verdict/verdict.h"
+#include "outputs/sqlite/sqlite_file.h"
+#include "tools/cli/private_file.h"
+#include "tools/cli/read_captures.h"
+#include "tools/cli/report_against.h"
 #include "tools/cli/topology_file.h"
 #include "tools/cli/verbs.h"
 
@@ -33,79 +37,15 @@ namespace collwire::cli {
 namespace {
 
 constexpr std::size_t WIDTH_WITHOUT_TERMINAL = 120;
+constexpr std::size_t MOST_VERDICTS = 3;
 
 void complain(std::string_view message) {
     std::cerr << "collwire report: " << message << '\n';
 }
 
-struct Input {
-    std::string path;
-    model::SegmentOrder order;
-};
-
-model::SegmentOrder order_of(const std::string &path) {
-    auto bytes = read_file(path, model::FIRST_BYTES);
-    if (bytes && bytes->size() == model::FIRST_BYTES)
-        bytes = read_file(path, model::bytes_for_order(*bytes));
-    return bytes ? model::segment_order(*bytes) : model::SegmentOrder{};
-}
-
-// In the order that Ingest needs.
-std::vector<Input> in_order(std::vector<std::string> files) {
-    std::vector<Input> inputs;
-    for (std::string &file : files) {
-        const model::SegmentOrder order = order_of(file);
-        inputs.push_back({std::move(file), order});
-    }
-    std::stable_sort(inputs.begin(), inputs.end(),
-                     [](const Input &a, const Input &b) { return a.order < b.order; });
-    return inputs;
-}
-
-void refuse(const std::string &path, const Error &failure, model::Ingest &ingest) {
-    complain(failure.message);
-    ingest.unreadable(path, failure.message.substr(path.size() + std::strlen(": ")));
-}
-
-// False: the file was not used.
-bool ingest_file(const std::string &path, model::Ingest &ingest) {
-    const auto bytes = read_file(path);
-    if (!bytes) {
-        refuse(path, bytes.failure(), ingest);
-        return false;
-    }
-    ingest.begin_capture(path);
-    const auto summary = capture::read_capture(
-        *bytes, [&](const cw_header &header, std::span<const std::byte> record) {
-            ingest.add(header, record);
-        });
-    if (!summary) {
-        complain(fmt::format("{}: {}", path, summary.failure().message));
-        ingest.fail_capture(summary.failure().message);
-        return false;
-    }
-    const bool used = ingest.end_capture(*summary);
-    if (summary->cut || !used)
-        complain(fmt::format("{}: {}; {}", path, summary->describe(),
-                             used                    ? "records before that are used"
-                             : summary->records == 0 ? "not used"
-                                                     : "not used: no node record in it"));
-    return used;
-}
-
-// False: some file was refused. `used`: number of captures that were ingested.
-bool ingest_all(const std::vector<std::string> &paths, model::Ingest &ingest, std::size_t &used) {
-    NamedCaptures named = expand_captures(paths);
-    for (const auto &refused : named.refused)
-        refuse(refused.path, refused.failure, ingest);
-    const std::vector<Input> inputs = in_order(std::move(named.files));
-    for (const Input &input : inputs)
-        used += ingest_file(input.path, ingest) ? 1 : 0;
-    return named.refused.empty() && used == inputs.size();
-}
-
-report::TextOptions text_options(std::size_t rows) {
+report::TextOptions text_options(std::size_t rows, std::vector<std::string> verdicts) {
     report::TextOptions options;
+    options.verdicts = std::move(verdicts);
     options.rows = rows;
     options.width = WIDTH_WITHOUT_TERMINAL;
     winsize size{};
@@ -124,39 +64,86 @@ report::TextOptions text_options(std::size_t rows) {
     return options;
 }
 
-bool is_capture(const std::string &path) {
-    const auto bytes = read_file(path, capture::FILE_MAGIC.size());
-    return bytes && std::ranges::equal(*bytes, std::as_bytes(std::span(capture::FILE_MAGIC)));
+// A signal while it writes takes effect after the unfinished file is removed.
+Result<void> write_sqlite_file(const model::Model &model, const ReportCommand &command) {
+    auto file = sqlite::SqliteFile::create(command.sqlite, command.detail);
+    if (!file)
+        return std::move(file).failure();
+    tabulate::tabulate(model, command.detail, **file);
+    return (*file)->finish();
 }
 
-Result<void> write_json_file(const model::Model &model, const ReportCommand &command) {
-    const std::string &path = command.json;
-    // Mode 0600, as captures have: the JSON contains command lines.
-    const mode_t umask_before = ::umask(S_IRWXG | S_IRWXO);
-    std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    ::umask(umask_before);
-    if (file) {
-        report::write_json(model, file, {.detail = command.detail});
-        file.close();
+// For the first lines: whether a rank waited for another when the captures ended.
+std::vector<std::string> verdict_lines(const model::Model &model) {
+    if (model.nccl.instances.empty())
+        return {};
+    const std::vector<verdict::Verdict> verdicts = stall::judge(stall::find_standing(model));
+    if (verdicts.empty())
+        return {"no rank waited for another for a second when the captures ended"};
+    std::vector<std::string> lines;
+    for (const verdict::Verdict &one : verdicts) {
+        if (lines.size() == MOST_VERDICTS) {
+            lines.push_back(fmt::format("and {} more", verdicts.size() - lines.size()));
+            break;
+        }
+        lines.push_back(fmt::format(
+            "{}{}: {}", verdict::code_name(one.code),
+            one.confidence == verdict::Confidence::Probable ? " (probable)" : "", one.sentence));
     }
-    if (!file)
-        return error(ErrorKind::Failed,
-                     fmt::format("{}: cannot write: {}. Fix: give another file with --json", path,
-                                 std::strerror(errno)));
-    return {};
+    lines.emplace_back("the evidence: collwire diagnose, with the same captures");
+    return lines;
 }
 
 Result<void> write_reports(const model::Model &model, const ReportCommand &command) {
     if (command.json == "-")
         report::write_json(model, std::cout, {.detail = command.detail});
     else
-        std::cout << report::text_report(model, text_options(command.rows));
+        std::cout << report::text_report(model, text_options(command.rows, verdict_lines(model)));
     if (!std::cout.flush())
         return error(ErrorKind::Failed,
                      "cannot write to standard output. Fix: check its disk or pipe");
     if (!command.json.empty() && command.json != "-")
-        return write_json_file(model, command);
+        if (auto written = write_private_file(command.json, "--json",
+                                              [&](std::ostream &out) {
+                                                  report::write_json(model, out,
+                                                                     {.detail = command.detail});
+                                              });
+            !written)
+            return written;
+    if (!command.sqlite.empty())
+        return write_sqlite_file(model, command);
     return {};
+}
+
+// Why the outputs are not written; empty: they are.
+std::string refusal_of(const ReportCommand &command) {
+    const auto of_capture = [](const char *option, const std::string &path) {
+        return fmt::format(
+            "{} {}: refusing to overwrite a capture. Fix: give another file after {}", option, path,
+            option);
+    };
+    if (command.json != "-" && is_capture(command.json))
+        return of_capture("--json", command.json);
+    if (command.sqlite == "-")
+        return "--sqlite -: SQLite needs a file. Fix: give a file after --sqlite";
+    if (is_capture(command.sqlite))
+        return of_capture("--sqlite", command.sqlite);
+    if (!command.sqlite.empty() && command.sqlite == command.json)
+        return fmt::format("--json and --sqlite name the same file {}. Fix: give two files",
+                           command.json);
+    return {};
+}
+
+// An exit status.
+int write_found(const model::Model &model, const find::WatchdogLine &line, bool as_json) {
+    const find::FindResult result = find::find_operations(model, line);
+    std::cout << (as_json ? find::render_json(model, line, result, COLLWIRE_VERSION)
+                          : find::render_text(model, line, result));
+    if (!std::cout.flush()) {
+        complain("cannot write to standard output. Fix: check its disk or pipe");
+        return EXIT_FAILED;
+    }
+    return result.operations.empty() ? EXIT_FAILED : EXIT_DONE;
 }
 
 Result<topology::Topology> read_topology(const std::string &path) {
@@ -174,11 +161,21 @@ Result<topology::Topology> read_topology(const std::string &path) {
 } // namespace
 
 int run_report(const ReportCommand &command) {
-    if (command.json != "-" && is_capture(command.json)) {
-        complain(fmt::format(
-            "--json {}: refusing to overwrite a capture. Fix: give another file after --json",
-            command.json));
+    if (const std::string refusal = refusal_of(command); !refusal.empty()) {
+        complain(refusal);
         return EXIT_USAGE;
+    }
+    std::optional<find::WatchdogLine> line;
+    if (!command.find.empty()) {
+        auto parsed = find::parse_watchdog_line(command.find);
+        if (!parsed || (!command.json.empty() && command.json != "-")) {
+            complain("--find: " + (parsed
+                                       ? std::string("its JSON goes to standard output. Fix: give "
+                                                     "--json -")
+                                       : parsed.failure().message));
+            return EXIT_USAGE;
+        }
+        line = std::move(*parsed);
     }
     std::optional<topology::Topology> topology;
     if (!command.topology.empty()) {
@@ -190,19 +187,32 @@ int run_report(const ReportCommand &command) {
         topology = std::move(read).value();
     }
 
+    if (!command.against.empty())
+        return run_against(command, topology ? &*topology : nullptr, text_options(0, {}).width);
+
     model::Ingest ingest;
-    std::size_t used = 0;
-    const bool all_used = ingest_all(command.paths, ingest, used);
-    if (used == 0)
+    auto read = ingest_all("report", command.paths, command.selection, ingest);
+    if (!read) {
+        complain(read.failure().message);
+        return exit_status_of(read.failure());
+    }
+    if (read->used == 0)
         return EXIT_FAILED;
 
     model::Model model = ingest.take();
+    if (!command.selection.job.empty())
+        model::keep_job(model, command.selection.job);
+    model.window = std::move(read->window);
     model::join(model, topology ? &*topology : nullptr);
+    if (line) {
+        const int status = write_found(model, *line, command.json == "-");
+        return status == EXIT_DONE && !read->all_used ? EXIT_FAILED : status;
+    }
     if (const auto written = write_reports(model, command); !written) {
         complain(written.failure().message);
         return EXIT_FAILED;
     }
-    if (!all_used)
+    if (!read->all_used)
         return EXIT_FAILED;
     return model.lost_records != 0 ? EXIT_LOSS : EXIT_DONE;
 }

@@ -65,7 +65,7 @@ class Fault:
             return f"{self.link.name} {'stops forwarding' if begins else 'forwards again'}, carriers stay up"
         node = nodes[self.node]
         if self.kind == "port":
-            node.monitor_command("set_link", name=f"n{self.nic}", up=not begins)
+            node.monitor_done("set_link", name=f"n{self.nic}", up=not begins)
             return f"{node.name} eth{self.nic} carrier {'off' if begins else 'on'}"
         node.agent.send(f"LOSS eth{self.nic} {self.percent if begins else 0}")
         return f"{node.name} eth{self.nic} drops {self.percent if begins else 0}% of what arrives"

@@ -4,9 +4,11 @@
 import json
 import os
 import re
+import select
 import shlex
 import socket
 import subprocess
+import time
 
 from . import fabric
 from .report import LabError
@@ -15,6 +17,8 @@ from .report import LabError
 _LOCKUP_S = 60
 _COMPLAINT = re.compile(r"\b(?:BUG: |Oops|Kernel panic|general protection fault|detected stalls?)")
 _CONSOLE_BYTES = 1 << 20
+# Until QEMU has obeyed.
+_MONITOR_S = 60
 
 
 class Channel:
@@ -117,6 +121,21 @@ class Node:
         if arguments:
             message["arguments"] = arguments
         self.monitor.send(json.dumps(message))
+
+    def monitor_done(self, command, /, **arguments):
+        """The same, and waits until QEMU has done it: on a busy machine that takes a while."""
+        self.monitor.send(json.dumps({"execute": command, "arguments": arguments, "id": command}))
+        end = time.monotonic() + _MONITOR_S
+        while True:
+            ready, _, _ = select.select([self.monitor.ours], [], [], max(0.0, end - time.monotonic()))
+            lines = self.monitor.lines() if ready else None
+            if lines is None:
+                raise LabError(f"{self.name}: QEMU's monitor does not answer {command}. Fix: see qemu.log and its console\n{self.console_tail()}")
+            for line in lines:
+                if '"error"' in line:
+                    raise LabError(f"{self.name}: QEMU's monitor refused a command: {line}")
+                if line and json.loads(line).get("id") == command:
+                    return
 
     def alive(self):
         return self._process is not None and self._process.poll() is None

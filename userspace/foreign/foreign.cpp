@@ -13,6 +13,7 @@
 #include "userspace/foreign/reader.h"
 #include "userspace/foreign/reader_pool.h"
 #include "userspace/foreign/spawner.h"
+#include "userspace/foreign/word_pieces.h"
 
 namespace collwire::foreign {
 namespace {
@@ -89,9 +90,11 @@ std::size_t read_words(pid_t pid, std::span<const std::uint64_t> addresses,
     for (std::size_t first = 0; first < addresses.size() && n_read == first; first += MAX_WORDS) {
         const auto some = addresses.subspan(first, std::min(MAX_WORDS, addresses.size() - first));
         if (pid == getpid()) {
-            for (std::size_t i = 0; i < some.size(); ++i, ++n_read)
-                if (!read_own(some[i], std::as_writable_bytes(into.subspan(first + i, 1))))
-                    return n_read;
+            const auto words = into.subspan(first, some.size());
+            std::ranges::copy(some, words.begin());
+            const std::size_t n = WordPieces{}.read(pid, words).value_or(0);
+            std::ranges::fill(words.subspan(n), 0U);
+            n_read += n;
             continue;
         }
         ReaderPool &pool = ReaderPool::instance();

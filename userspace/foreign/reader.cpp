@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "userspace/foreign/mailbox.h"
+#include "userspace/foreign/word_pieces.h"
 
 namespace collwire::foreign {
 namespace {
@@ -95,15 +96,13 @@ private:
 
     std::int64_t words(const ReaderRequest &request) {
         const std::size_t n = std::min<std::size_t>(request.count, MAX_WORDS);
-        std::array<std::uint64_t, MAX_WORDS> addresses{};
-        std::memcpy(addresses.data(), shared_, n * sizeof(std::uint64_t));
-        std::vector<iovec> remote;
-        remote.reserve(n);
-        for (const std::uint64_t address : std::span{addresses}.first(n))
-            // An address of another process. NOLINTNEXTLINE(performance-no-int-to-ptr)
-            remote.push_back({reinterpret_cast<void *>(address), sizeof(std::uint64_t)});
-        const iovec local{shared_, n * sizeof(std::uint64_t)};
-        return process_vm_readv(request.pid, &local, 1, remote.data(), remote.size(), 0);
+        std::array<std::uint64_t, MAX_WORDS> words{};
+        std::memcpy(words.data(), shared_, n * sizeof(std::uint64_t));
+        const auto n_read = words_.read(request.pid, std::span{words}.first(n));
+        if (!n_read)
+            return -1;
+        std::memcpy(shared_, words.data(), *n_read * sizeof(std::uint64_t));
+        return static_cast<std::int64_t>(*n_read * sizeof(std::uint64_t));
     }
 
     std::int64_t open_file(const ReaderRequest &request) {
@@ -164,6 +163,7 @@ private:
     Mailbox &mailbox_;
     int fd_ = -1;
     std::string file_;
+    WordPieces words_;
 };
 
 } // namespace

@@ -26,7 +26,10 @@ constexpr std::size_t PATIENCE_HALVES_EVERY = 4; // parties that do not answer
 constexpr std::uint64_t LONGEST_NS = 5'000 * NS_PER_MS;
 constexpr int LOOK_AGAIN_MS = 25;
 constexpr std::size_t MAX_IDLE = 8;
-constexpr std::size_t AT_ONCE = 32; // readers that ask_all() uses
+// Readers that ask_all() uses: as many as stay idle, and more where none of them answers at once.
+constexpr std::size_t FEW_AT_ONCE = MAX_IDLE;
+constexpr std::size_t MOST_AT_ONCE = 32;
+constexpr int AT_ONCE_MS = 5;
 // Readers that are left waiting, and so notice at once that their party answers again.
 constexpr std::size_t MAX_WAITING = 32;
 // Killed readers that the kernel does not let go.
@@ -265,8 +268,9 @@ struct ReaderPool::Asked {
 void ReaderPool::ask_all(const std::vector<pid_t> &pids) {
     std::vector<Asked> asked;
     std::size_t next = 0;
+    std::size_t at_once = FEW_AT_ONCE;
     while (next < pids.size() || !asked.empty()) {
-        while (next < pids.size() && asked.size() < AT_ONCE) {
+        while (next < pids.size() && asked.size() < at_once) {
             const pid_t pid = pids[next++];
             if (pid == getpid() || !answers({pid, {}}))
                 continue;
@@ -283,7 +287,11 @@ void ReaderPool::ask_all(const std::vector<pid_t> &pids) {
         sockets.reserve(asked.size());
         for (const Asked &one : asked)
             sockets.push_back({one.reader->socket(), POLLIN, 0});
-        (void)poll(sockets.data(), sockets.size(), LOOK_AGAIN_MS);
+        const bool wants_more = next < pids.size() && at_once < MOST_AT_ONCE;
+        const int n_answered =
+            poll(sockets.data(), sockets.size(), wants_more ? AT_ONCE_MS : LOOK_AGAIN_MS);
+        if (n_answered == 0 && wants_more)
+            at_once = std::min(2 * at_once, MOST_AT_ONCE);
         const std::uint64_t now_ns = monotonic_ns();
         const std::uint64_t patience = patience_ns();
         for (std::size_t i = asked.size(); i-- > 0;) {

@@ -114,7 +114,8 @@ namespace collwire::inject {
 namespace {
 
 constexpr int TICK_NS = 500'000;
-constexpr int FILE_TICKS = 20'000, READ_TICKS = 4'000, OUT_TICKS = 120'000;
+// By the clock, not in ticks: a tick is longer where other threads have the CPUs.
+constexpr std::uint64_t FILE_NS = 10'000'000'000, READ_NS = FILE_NS, OUT_NS = 60'000'000'000;
 
 // The kernel's struct sigaction.
 struct KernelAction {
@@ -150,9 +151,9 @@ template <class T> INLINED void show(T &value, T now) {
     __atomic_store_n(&value, now, __ATOMIC_RELEASE);
 }
 
-INLINED std::uint64_t now_ns() {
+INLINED std::uint64_t now_ns(clockid_t clock) {
     timespec now;
-    call(SYS_clock_gettime, CLOCK_REALTIME, address(&now));
+    call(SYS_clock_gettime, clock, address(&now));
     return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
            static_cast<std::uint64_t>(now.tv_nsec);
 }
@@ -196,6 +197,8 @@ INLINED void copy(char *into, const char *from, std::size_t room) {
 extern "C" {
 CARRIED long collwire_carrier_borrow(collwire::inject::CarrierRegion *region,
                                      const collwire::inject::CarrierBlock *block);
+CARRIED void collwire_carrier_wait(const std::uint32_t *flag, const std::uint32_t *other,
+                                   std::uint64_t most_ns);
 CARRIED void *collwire_carrier_load(void *argument);
 }
 
@@ -214,8 +217,17 @@ long collwire_carrier_borrow(collwire::inject::CarrierRegion *region,
     region->thread_error = function_at<Create>(block->pthread_create)(
         &region->thread, nullptr, collwire_carrier_load, region);
     *error_number = before;
-    region->end_ns = now_ns();
+    region->end_ns = now_ns(CLOCK_REALTIME);
     return (is_interrupted(*block) ? 1 : 0) | (region->thread_error != 0 ? 2 : 0);
+}
+
+// Until one of the two is set, or for so long.
+void collwire_carrier_wait(const std::uint32_t *flag, const std::uint32_t *other,
+                           std::uint64_t most_ns) {
+    using namespace collwire::inject;
+    const std::uint64_t begin_ns = now_ns(CLOCK_MONOTONIC);
+    while (!seen(*flag) && !seen(*other) && now_ns(CLOCK_MONOTONIC) - begin_ns < most_ns)
+        rest();
 }
 
 // On a thread of its own, which has all signals blocked as the borrowed one had.
@@ -235,8 +247,8 @@ void *collwire_carrier_load(void *argument) {
         fd = call(SYS_memfd_create, address(&block->file_name[0]), 1);
     region->fd = static_cast<std::int32_t>(fd);
     show<std::uint32_t>(region->stage, STAGE_FILE);
-    for (int i = 0; fd >= 0 && i < FILE_TICKS && !seen(region->go) && !seen(region->cancel); ++i)
-        rest();
+    if (fd >= 0)
+        collwire_carrier_wait(&region->go, &region->cancel, FILE_NS);
 
     std::uint32_t stage = STAGE_FAILED;
     if (fd >= 0 && seen(region->go) && !seen(region->cancel)) {
@@ -267,10 +279,8 @@ void *collwire_carrier_load(void *argument) {
     if (fd >= 0)
         call(SYS_close, fd);
     show(region->stage, stage);
-    for (int i = 0; i < READ_TICKS && !seen(region->has_read); ++i)
-        rest();
-    for (int i = 0; i < OUT_TICKS && !seen(region->is_out); ++i)
-        rest();
+    collwire_carrier_wait(&region->has_read, &region->has_read, READ_NS);
+    collwire_carrier_wait(&region->is_out, &region->is_out, OUT_NS);
     if (!seen(region->is_out))
         return nullptr; // the region stays
     call(SYS_munmap, address(region), REGION_BYTES);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -34,6 +35,14 @@ constexpr int STEP_OPERATIONS = 1000, STEP_POSTS = 10'000;
 
 std::string text_of(const Range &range) {
     return fmt::format("{:.1f} to {:.1f}", range.low_us, range.high_us);
+}
+
+std::string slices_text(const RecordOptions &options) {
+    if (options.posts != PostsMode::Auto || !options.nccl || options.posts_on_ns == 0)
+        return "";
+    return fmt::format(". While all queue pairs are NCCL's: in {:g} s of each {:g} s",
+                       static_cast<double>(options.posts_on_ns) / 1e9,
+                       static_cast<double>(options.posts_period_ns) / 1e9);
 }
 
 } // namespace
@@ -77,8 +86,9 @@ void print_costs(std::FILE *out, const calibrate::TrapCosts &costs, const Record
     else
         fmt::print(out,
                    "  proxy thread: one post of one work request to a NIC {:.2f} us, {} posts "
-                   "{:.1f} ms\n",
-                   costs.post_ns / 1e3, STEP_POSTS, costs.post_ns * STEP_POSTS / 1e6);
+                   "{:.1f} ms{}\n",
+                   costs.post_ns / 1e3, STEP_POSTS, costs.post_ns * STEP_POSTS / 1e6,
+                   slices_text(options));
     fmt::print(out, "Of an operation the traps were measured here, the work of the programs on two "
                     "other machines; of a post all was measured here, without a NIC\n");
 }

@@ -24,6 +24,10 @@ struct RecordOptions {
     std::vector<std::uint32_t> pids;
     std::vector<std::string> command;
     PostsMode posts = PostsMode::Auto;
+    // With Auto: of processes whose queue pairs are all NCCL's, posts are counted in slices.
+    // 0: all the time.
+    std::uint64_t posts_on_ns = 1'000'000'000;
+    std::uint64_t posts_period_ns = 60'000'000'000;
     QpSourceMode qp_source = QpSourceMode::Auto;
     bool wire = true;
     bool nccl = true;

@@ -132,21 +132,26 @@ Result<void> RecordSession::add_kernel_sources(const RecordOptions &options) {
         if (auto added = add_rdma_sources(options, mode, filter); !added)
             return added;
     const bool gpu = options.gpu != GpuMode::Off;
-    if (!options.nccl && !gpu && !wants_libibverbs_)
+    if (!options.nccl && !gpu && verbs_ == nullptr)
         return {};
     auto mappings = std::make_unique<sources::MappingsSource>(
         *maps_, options.nccl ? nccl::LEAST_FILE_BYTES : NO_FILE_BYTES, filter, mode, gpu,
-        wants_libibverbs_);
+        verbs_ != nullptr);
     const auto rearm = [mappings_source = mappings.get()](const std::set<std::uint64_t> &inodes) {
         mappings_source->emit_again(inodes);
     };
     rearm_mappings_ = rearm;
+    mappings_ = mappings.get();
     if (auto added = add(std::move(mappings)); !added)
         return added;
     if (options.nccl)
         if (auto added = add_nccl_sources(options, rearm); !added)
             return added;
     return gpu ? add_gpu_source(options, rearm) : Result<void>{};
+}
+
+bool RecordSession::sees_mappings() const {
+    return works("mappings") && !mappings_->missed_lately();
 }
 
 // Last, and armed when the gate is open: the guest libraries start when all else is in place.
@@ -161,7 +166,7 @@ RecordSession::add_gpu_source(const RecordOptions &options,
     gpu.times.period_ns = options.gpu_period_ns;
     gpu.pids = options.pids;
     gpu.installed = process::installed_guest_libraries();
-    gpu.has_mapping_records = [this] { return works("mappings"); };
+    gpu.has_mapping_records = [this] { return sees_mappings(); };
     gpu.rearm_mappings = std::move(rearm);
     return add(std::make_unique<sources::GpuSource>(*maps_, std::move(gpu)));
 }
@@ -186,14 +191,24 @@ RecordSession::add_nccl_sources(const RecordOptions &options,
         nccl.on_stall = [this] { on_request(); };
         nccl.stall_ns = options.gpu_stall_ns;
     }
-    nccl.has_mapping_records = [this] { return works("mappings"); };
+    nccl.has_mapping_records = [this] { return sees_mappings(); };
     sources::SocketOptions sockets_options;
     sockets_options.interval_ns = options.interval_ns;
     sockets_options.has_end_records = [this] { return works("socket_ends"); };
     auto sockets = std::make_unique<sources::SocketSource>(std::move(sockets_options));
     nccl.on_discovered_comm = [to = inventory_](const cw_header &record) { to->on_record(record); };
     nccl.on_connection = [to = sockets.get()](const cw_header &record) { to->on_record(record); };
-    if (auto added = add(std::make_unique<sources::NcclSource>(*maps_, std::move(nccl))); !added)
+    if (qps_from_verbs_) {
+        nccl.lacks_queue_pair_paths = [of = verbs_](std::uint32_t tgid) {
+            return of->lacks_paths(tgid);
+        };
+        nccl.on_queue_pair_path = [to = verbs_](const source::QueuePairPath &path) {
+            to->take_path(path);
+        };
+    }
+    auto nccl_source = std::make_unique<sources::NcclSource>(*maps_, std::move(nccl));
+    nccl_ = nccl_source.get();
+    if (auto added = add(std::move(nccl_source)); !added)
         return added;
     return add(std::move(sockets));
 }
@@ -231,13 +246,13 @@ Result<void> RecordSession::add_verbs(const RecordOptions &options) {
             if (source->name() != "verbs")
                 source->on_record(record);
     };
-    verbs.has_mapping_records = [this] { return works("mappings"); };
+    verbs.has_mapping_records = [this] { return sees_mappings(); };
     verbs.rearm_mappings = [this](const std::set<std::uint64_t> &inodes) {
         if (rearm_mappings_)
             rearm_mappings_(inodes);
     };
     auto source = std::make_unique<sources::VerbsQpSource>(*maps_, std::move(verbs));
-    wants_libibverbs_ = true;
+    verbs_ = source.get();
     if (qps_from_verbs_)
         look_at_qps_ = [of = source.get()] { of->look_for_errors(); };
     return add(std::move(source));
@@ -287,6 +302,12 @@ std::unique_ptr<source::Source> RecordSession::make_posts(const RecordOptions &o
     sources::PostsOptions posts;
     posts.forced = options.posts == PostsMode::On;
     posts.filter_by_tgid = !options.pids.empty();
+    if (!posts.forced && options.nccl) {
+        posts.slices = {options.posts_on_ns, options.posts_period_ns};
+        posts.nccl_queue_pairs = [this](std::uint32_t tgid) {
+            return nccl_ == nullptr ? nullptr : nccl_->queue_pairs_of(tgid);
+        };
+    }
     for (const inventory::RdmaDevice &device :
          scan_rdma_devices("", inventory::read_netlink_facts())) {
         const std::string driver = device.record.driver;

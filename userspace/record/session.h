@@ -16,7 +16,10 @@
 
 namespace collwire::sources {
 class InventorySource;
-}
+class MappingsSource;
+class NcclSource;
+class VerbsQpSource;
+} // namespace collwire::sources
 
 namespace collwire::record {
 
@@ -81,6 +84,8 @@ private:
     Result<void> add(std::unique_ptr<source::Source> source);
     // Whether there is such a source, and it can work here.
     [[nodiscard]] bool works(std::string_view name) const;
+    // Whether every mapping of a file is reported, the last tick's too.
+    [[nodiscard]] bool sees_mappings() const;
 
     RecordOptions options_;
     Callback callback_;
@@ -88,8 +93,10 @@ private:
     std::unique_ptr<loader::EventRing> ring_;
     Sources sources_;
     sources::InventorySource *inventory_ = nullptr; // in sources_
+    sources::MappingsSource *mappings_ = nullptr;   // in sources_; null: no source needs it
+    sources::NcclSource *nccl_ = nullptr;           // in sources_
+    sources::VerbsQpSource *verbs_ = nullptr;       // in sources_; null: not needed
     bool qps_from_verbs_ = false;                   // libibverbs' records are those of the capture
-    bool wants_libibverbs_ = false;
     // Reports the next mappings of files again; empty: no source reports any.
     std::function<void(const std::set<std::uint64_t> &)> rearm_mappings_;
     std::function<void()> look_at_qps_; // for errors; empty: no queue pairs are recorded

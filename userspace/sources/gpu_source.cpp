@@ -18,10 +18,6 @@
 namespace collwire::sources {
 namespace {
 
-// As for NCCL's libraries: reading the mappings of a process takes 0.1 to 1 ms.
-constexpr unsigned POLLS_WHILE_YOUNG = 60;
-constexpr unsigned LATER_POLLS_EVERY = 30;
-
 GpuSchedule::Now now() {
     return {clock_ns(CLOCK_REALTIME), monotonic_ns()};
 }
@@ -154,28 +150,19 @@ void GpuSource::on_file_mapped(const cw_file_mapped &record) {
     // The process may not have completed its mapping yet: sample scans it again.
     const auto pid = static_cast<pid_t>(record.tgid);
     (void)libraries_.scan(pid);
-    mapped_[pid] = record.inode;
+    mapped_.add(pid, record.inode);
 }
 
 void GpuSource::scan_mapped() {
-    std::set<std::uint64_t> unread;
-    for (const auto &[pid, inode] : std::exchange(mapped_, {}))
-        if (libraries_.scan(pid) == GpuLibraries::Scan::Exited)
-            unread.insert(inode);
+    const auto unread = mapped_.scan(
+        [this](pid_t pid) { return libraries_.scan(pid) != GpuLibraries::Scan::Exited; });
     if (!unread.empty() && options_.rearm_mappings)
-        options_.rearm_mappings(unread); // others will map its file
+        options_.rearm_mappings(unread);
 }
 
 void GpuSource::poll_processes() {
-    std::map<pid_t, unsigned> polls;
-    for (const pid_t pid : process::all_processes()) {
-        const auto before = polls_.find(pid);
-        const unsigned n = before == polls_.end() ? 0 : before->second + 1;
-        polls.emplace(pid, n);
-        if (n < POLLS_WHILE_YOUNG || n % LATER_POLLS_EVERY == 0)
-            (void)libraries_.scan(pid);
-    }
-    polls_ = std::move(polls);
+    for (const pid_t pid : polls_.due(process::all_processes()))
+        (void)libraries_.scan(pid);
 }
 
 void GpuSource::sample(source::RecordSink &sink, bool everything) {
@@ -183,6 +170,8 @@ void GpuSource::sample(source::RecordSink &sink, bool everything) {
         scan_mapped();
         if (!options_.has_mapping_records())
             poll_processes();
+        else
+            polls_.clear();
         const auto released = libraries_.release_unused(monotonic_ns());
         if (!released.empty() && options_.rearm_mappings)
             options_.rearm_mappings(released);

@@ -5,17 +5,18 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "collwire/recorder_records.h"
 #include "userspace/loader/skeleton.h"
+#include "userspace/process/process_polls.h"
 #include "userspace/source/source.h"
 #include "userspace/sources/gpu_libraries.h"
 #include "userspace/sources/gpu_processes.h"
 #include "userspace/sources/gpu_schedule.h"
+#include "userspace/sources/mapped_processes.h"
 
 struct gpu; // the skeleton of bpf/gpu.bpf.c
 
@@ -66,9 +67,9 @@ private:
     GpuLibraries libraries_;
     GpuProcesses processes_;
     GpuSchedule schedule_;
-    std::string unavailable_;               // why; empty: it works
-    std::map<pid_t, std::uint64_t> mapped_; // since the last sample, and the file's inode
-    std::map<pid_t, unsigned> polls_;       // of each process
+    std::string unavailable_; // why; empty: it works
+    MappedProcesses mapped_;
+    process::ProcessPolls polls_;
     bool has_begun_ = false;
     bool is_finishing_ = false;
 };

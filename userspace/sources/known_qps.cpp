@@ -21,6 +21,8 @@ void merge(cw_qp_event &known, const cw_qp_event &event) {
     const auto before = known;
     known = event;
     known.flags = (before.flags & ~attributes) | event.flags | (before.flags & attributes);
+    if ((event.flags & CW_QP_ADDRESS) != 0 && (event.flags & CW_QP_FROM_NCCL) == 0)
+        known.flags &= ~std::uint32_t{CW_QP_FROM_NCCL};
     const auto keep = [&](std::uint32_t flag, auto member) {
         if ((event.flags & flag) == 0)
             std::memcpy(&(known.*member), &(before.*member), sizeof(known.*member));

@@ -3,7 +3,10 @@
 
 #include "userspace/sources/mappings_source.h"
 
+#include <algorithm>
+
 #include <bpf/bpf.h>
+#include <fmt/format.h>
 
 #include "collwire/tables.h"
 
@@ -16,6 +19,7 @@ loader::Hook mmap_hook() {
     hook.parameters = 3;
     hook.fentry = "mmap_fentry";
     hook.kprobe = "mmap_kprobe";
+    hook.fentry_again = "mmap_fentry_again";
     return hook;
 }
 
@@ -35,6 +39,24 @@ bool MappingsSource::configure() {
     skeleton_->rodata->wants_guest_library = guest_library_;
     skeleton_->rodata->wants_libibverbs = libibverbs_;
     return need("security_mmap_file");
+}
+
+// At most: a call that both programs missed is in both counts.
+std::uint64_t MappingsSource::missed() const {
+    return hooks_.missed() +
+           std::min(hooks_.missed_by("mmap_fentry"), hooks_.missed_by("mmap_fentry_again"));
+}
+
+void MappingsSource::sample(source::RecordSink &, bool everything) {
+    if (everything || !skeleton_.is_loaded())
+        return;
+    const auto now = missed();
+    missed_lately_ = now != missed_before_;
+    missed_before_ = now;
+    if (now != 0)
+        state_.reason = fmt::format("the kernel kept up to {} mappings from its probe: all "
+                                    "processes were scanned instead",
+                                    now);
 }
 
 void MappingsSource::emit_again(const std::set<std::uint64_t> &inodes) {

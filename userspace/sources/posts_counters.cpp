@@ -126,8 +126,9 @@ void PostsSource::sample(source::RecordSink &sink, bool everything) {
     if (!reader_)
         return;
     retry_pending();
+    follow_schedule();
+    append_slices(sink, everything);
     sites_.append_new(sink);
-    const std::uint64_t now = monotonic_ns();
     if (everything)
         for (const auto &[key, tie] : ties_)
             sink.append(tie.header);
@@ -136,6 +137,9 @@ void PostsSource::sample(source::RecordSink &sink, bool everything) {
     has_read_all_ = read_counters(all);
     if (!has_read_all_)
         return;
+    // Reading may take long on a busy machine: nothing is counted that was posted after its
+    // record's time.
+    const std::uint64_t now = monotonic_ns();
     for (const auto &[key, counted] : all) {
         const cw_post_counters &counters = counted.counters;
         if (!ties_.contains(key))

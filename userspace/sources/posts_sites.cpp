@@ -287,11 +287,15 @@ bool PostsSites::is_probed_there(const Site &other, const Site &site, const elf:
     return there == BREAKPOINT && address && image.bytes_from(*address).front() != BREAKPOINT;
 }
 
+void PostsSites::close_files() {
+    for (Library &library : libraries_)
+        library.file = process::MappedFile{};
+}
+
 void PostsSites::attach_allowed() {
     if (taken_off_)
-        for (Library &library : libraries_)
-            library.file = process::MappedFile{};
-    if (!programs_)
+        close_files();
+    if (!programs_ || paused_)
         return;
     std::vector<bpf_link *> refused;
     for (Site &site : sites_) {
@@ -303,8 +307,8 @@ void PostsSites::attach_allowed() {
         }
     }
     loader::take_off(refused);
-    for (Library &library : libraries_)
-        library.file = process::MappedFile{};
+    if (!keeps_files_)
+        close_files();
 }
 
 void PostsSites::attach_site(Site &site) {
@@ -358,6 +362,28 @@ void PostsSites::detach() {
     process::ProbedFile probed;
     if (const auto links = take_links(probed); !links.empty())
         loader::take_off(links, process::silent_users(probed));
+}
+
+void PostsSites::pause() {
+    paused_ = true;
+    process::ProbedFile probed;
+    if (const auto links = take_links(probed); !links.empty())
+        loader::take_off(links, process::silent_users(probed));
+}
+
+bool PostsSites::resume() {
+    paused_ = false;
+    bool all = true;
+    for (Site &site : sites_) {
+        const std::uint64_t placed_ns = site.placed_ns;
+        if (site.same_as || site.failed || site.link != nullptr || !allowed(site))
+            continue;
+        attach_site(site);
+        if (placed_ns != 0)
+            site.placed_ns = placed_ns;
+        all = all && site.link != nullptr;
+    }
+    return all;
 }
 
 void PostsSites::start_taking_off() {

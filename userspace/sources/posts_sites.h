@@ -34,8 +34,10 @@ public:
     using Programs = std::array<bpf_program *, CW_CALLS>;
 
     // `spare_unused_ns`: for how long a library that no process maps keeps its probes.
-    PostsSites(bool allow_single_step, std::uint64_t spare_unused_ns)
-        : allow_single_step_(allow_single_step), spare_unused_ns_(spare_unused_ns) {}
+    // `keeps_files`: the files stay open while they have sites, for pauses.
+    PostsSites(bool allow_single_step, std::uint64_t spare_unused_ns, bool keeps_files = false)
+        : allow_single_step_(allow_single_step), spare_unused_ns_(spare_unused_ns),
+          keeps_files_(keeps_files) {}
     PostsSites(const PostsSites &) = delete;
     PostsSites &operator=(const PostsSites &) = delete;
     ~PostsSites();
@@ -43,6 +45,11 @@ public:
     // From now on sites are attached as they are found; those found before are attached now.
     void attach(const Programs &programs);
     void detach();
+    // Detaches all sites, and returns when the kernel has removed their breakpoints. Needs
+    // keeps_files.
+    void pause();
+    // Attaches them again. False: not all of them, see problems().
+    bool resume();
     // Detaches for good, without waiting for the kernel. Sites that are found later stay bare.
     void start_taking_off();
     // Those in place, each once.
@@ -136,6 +143,7 @@ private:
     // The first function of these calls that has no emulated instruction to probe.
     [[nodiscard]] const Site *single_stepped_call(std::size_t library) const;
     void attach_allowed();
+    void close_files();
     [[nodiscard]] std::vector<bpf_link *> take_links(process::ProbedFile &probed);
     void attach_site(Site &site);
     void problem(std::string text);
@@ -143,9 +151,11 @@ private:
 
     bool allow_single_step_;
     std::uint64_t spare_unused_ns_;
+    bool keeps_files_;
     std::uint64_t looked_for_unused_ns_ = 0;
     std::optional<Programs> programs_;
     bool taken_off_ = false;
+    bool paused_ = false;
     std::vector<Library> libraries_;
     std::vector<Site> sites_;
     std::vector<std::string> problems_;

@@ -45,7 +45,8 @@ bool PostsSource::KeyEqual::operator()(const cw_verbs_key &a, const cw_verbs_key
 
 PostsSource::PostsSource(const loader::SharedMaps &maps, PostsOptions options)
     : maps_(maps), options_(std::move(options)), skeleton_("post probes"),
-      sites_(options_.forced, options_.spare_unused_ns) {}
+      sites_(options_.forced, options_.spare_unused_ns, options_.slices.on_ns != 0),
+      schedule_(options_.slices) {}
 
 PostsSource::~PostsSource() = default;
 
@@ -132,6 +133,7 @@ Result<void> PostsSource::load(bool bounded) {
     bpf_map__set_max_entries(skeleton_->maps.announced_qps, slots);
     bpf_map__set_max_entries(skeleton_->maps.batches,
                              std::max(slots / SLOTS_PER_BATCH, LEAST_BATCHES));
+    size_slice_maps();
     if (auto loaded = skeleton_.load(maps_); !loaded)
         return loaded;
     if (!bounded)
@@ -217,6 +219,8 @@ std::vector<source::ProbeGroup> PostsSource::probe_groups() const {
 }
 
 void PostsSource::take_off(std::string_view, std::string reason) {
+    if (counted_ == PostsCounted::Slice)
+        end_slice();
     sites_.start_taking_off();
     taken_off_ = std::move(reason);
     pending_.clear();
@@ -277,6 +281,7 @@ void PostsSource::on_record(const cw_header &header) {
     if (header.kind == CW_KIND_QP_DESTROY) {
         if (event.result == 0) {
             resolved_.erase(event.key);
+            owned_.erase(event.key);
             std::erase_if(pending_, [&event](const PendingQp &qp) {
                 return QpKeyEqual{}(qp.key, event.key);
             });
@@ -287,6 +292,10 @@ void PostsSource::on_record(const cw_header &header) {
     if (event.tgid == 0 || event.result != 0 || !wants_device(device) || !taken_off_.empty())
         return;
     const auto pid = static_cast<pid_t>(event.tgid);
+    note_owner(event);
+    // Files are recognised by breakpoints, and a queue pair without a known owner is counted.
+    if (counted_ == PostsCounted::Paused)
+        follow_schedule();
     // The tables of its libraries show it before the driver has filled in the queue pair.
     if (scanned_.emplace(pid, device).second)
         look_at_process(pid);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -14,12 +15,15 @@
 #include "collwire/post_records.h"
 #include "collwire/qp_records.h"
 #include "collwire/record.h"
+#include "collwire/verbs.h"
 #include "userspace/loader/map_reader.h"
 #include "userspace/loader/skeleton.h"
 #include "userspace/process/process_view.h"
+#include "userspace/source/nccl_queue_pairs.h"
 #include "userspace/source/source.h"
 #include "userspace/sources/posts_sites.h"
 #include "userspace/sources/qp_source.h"
+#include "userspace/sources/slice_schedule.h"
 
 struct verbs_post; // the skeleton of bpf/verbs_post.bpf.c
 
@@ -45,6 +49,11 @@ struct PostsOptions {
     std::uint64_t spare_unused_ns = 60'000'000'000;
     // Walks chains without bpf_loop; also COLLWIRE_NO_BPF_LOOP=1 in the environment, for tests.
     bool bounded_walk = false;
+    // While all queue pairs here are NCCL's, and their bytes are derived: probes are in place in
+    // slices only.
+    SliceTimes slices = {};
+    // What is known of the process's connections. Empty: it has none.
+    std::function<const source::NcclQueuePairs *(std::uint32_t tgid)> nccl_queue_pairs = {};
 };
 
 class PostsSource : public source::Source {
@@ -63,6 +72,9 @@ public:
     void on_record(const cw_header &header) override;
     void sample(source::RecordSink &sink, bool everything) override;
     [[nodiscard]] bool has_read_all() const override { return has_read_all_; }
+    [[nodiscard]] std::uint64_t due_ns() const override;
+    void on_due() override;
+    void end() override;
     void detach() override { sites_.detach(); }
     [[nodiscard]] std::vector<source::ProbeGroup> probe_groups() const override;
     void take_off(std::string_view group, std::string reason) override;
@@ -77,6 +89,12 @@ private:
     };
     template <typename Value>
     using KeyMap = std::unordered_map<cw_verbs_key, Value, KeyHash, KeyEqual>;
+    struct OwnedQp {
+        pid_t pid = 0;
+        std::uint64_t address = 0;   // of struct ibv_qp; 0: not known
+        std::uint32_t maker_tid = 0; // 0: not known
+        bool is_own_peer = false;    // connected with itself: NCCL's flush
+    };
     struct PendingQp {
         cw_qp_key key;
         pid_t pid;
@@ -103,6 +121,14 @@ private:
     void tie_unannounced(source::RecordSink &sink, const cw_verbs_key &key, std::uint64_t first_ns);
     void forget_stale(const KeyMap<Counted> &all);
     void forget_key(const cw_verbs_key &key, const Counted &counted);
+    void size_slice_maps();
+    void note_owner(const cw_qp_event &event);
+    [[nodiscard]] bool may_pause();
+    void follow_schedule();
+    void note_counted(std::uint64_t since_ns, std::uint64_t change_ns);
+    void watch_connections();
+    void end_slice();
+    void append_slices(source::RecordSink &sink, bool everything);
 
     const loader::SharedMaps &maps_;
     PostsOptions options_;
@@ -130,7 +156,17 @@ private:
     bool has_read_all_ = true;
     std::uint64_t unresolved_qps_ = 0;
     std::uint64_t late_qps_ = 0; // that may have posted before their probes were in place
-    bool any_library_ = true;    // a device here has a driver library of unknown name
+    SliceSchedule schedule_;
+    PostsCounted counted_ = PostsCounted::All;
+    std::uint64_t slice_since_ns_ = 0;
+    bool is_over_ = false;         // the recording
+    bool has_lost_probes_ = false; // not all were attached again after a pause
+    QpMap<OwnedQp> owned_;         // of user space
+    std::vector<cw_watched_key> watched_, watched_qps_;
+    std::vector<cw_post_slice> slice_records_; // not appended yet
+    std::vector<cw_post_operations> operation_records_;
+    std::optional<cw_post_slice> last_slice_record_;
+    bool any_library_ = true; // a device here has a driver library of unknown name
 };
 
 } // namespace collwire::sources

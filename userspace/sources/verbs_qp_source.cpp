@@ -25,9 +25,6 @@
 namespace collwire::sources {
 namespace {
 
-// As for NCCL's libraries: reading the mappings of a process takes 0.1 to 1 ms.
-constexpr unsigned POLLS_WHILE_YOUNG = 60;
-constexpr unsigned LATER_POLLS_EVERY = 30;
 // From ib_core's record of a call to libibverbs'.
 constexpr std::uint64_t MOST_CALL_NS = 10'000'000'000;
 // enum ib_qp_type, enum ib_qp_state
@@ -217,7 +214,17 @@ void VerbsQpSource::add_existing(const netlink::NetlinkQp &qp, const std::string
         }
     }
     known_.take(event);
+    paths_.add(event);
     options_.emit(event.header);
+}
+
+void VerbsQpSource::take_path(const source::QueuePairPath &path) {
+    if (!attached_ || options_.compare_only)
+        return;
+    if (const auto event = paths_.take(path, known_, options_.devices())) {
+        known_.take(*event);
+        completed_.push_back(*event);
+    }
 }
 
 std::uint64_t VerbsQpSource::unread(cw_verbs_unread reason) const {
@@ -287,28 +294,18 @@ void VerbsQpSource::on_file_mapped(const cw_file_mapped &record) {
     // The process may not have completed its mapping yet: sample scans it again.
     const auto pid = static_cast<pid_t>(record.tgid);
     (void)libraries_.scan(pid);
-    mapped_.emplace_back(pid, record.inode);
+    mapped_.add(pid, record.inode);
 }
 
 void VerbsQpSource::scan_mapped() {
-    std::set<std::uint64_t> unread_files;
-    for (const auto &[pid, inode] : std::exchange(mapped_, {}))
-        if (!libraries_.scan(pid))
-            unread_files.insert(inode);
-    if (!unread_files.empty() && options_.rearm_mappings)
-        options_.rearm_mappings(unread_files); // others will map its file
+    const auto unread = mapped_.scan([this](pid_t pid) { return libraries_.scan(pid); });
+    if (!unread.empty() && options_.rearm_mappings)
+        options_.rearm_mappings(unread);
 }
 
 void VerbsQpSource::poll_processes() {
-    std::map<pid_t, unsigned> polls;
-    for (const pid_t pid : process::all_processes()) {
-        const auto before = polls_.find(pid);
-        const unsigned n = before == polls_.end() ? 0 : before->second + 1;
-        polls.emplace(pid, n);
-        if (n < POLLS_WHILE_YOUNG || n % LATER_POLLS_EVERY == 0)
-            (void)libraries_.scan(pid);
-    }
-    polls_ = std::move(polls);
+    for (const pid_t pid : polls_.due(process::all_processes()))
+        (void)libraries_.scan(pid);
 }
 
 void VerbsQpSource::append_destroyed_by_exit(source::RecordSink &sink) {
@@ -347,6 +344,8 @@ void VerbsQpSource::sample(source::RecordSink &sink, bool everything) {
         scan_mapped();
         if (!options_.has_mapping_records())
             poll_processes();
+        else
+            polls_.clear();
         const auto released = libraries_.release_unused(monotonic_ns());
         if (!released.empty() && options_.rearm_mappings)
             options_.rearm_mappings(released);
@@ -359,7 +358,10 @@ void VerbsQpSource::sample(source::RecordSink &sink, bool everything) {
         known_.append_all(sink);
     } else {
         libraries_.append_new(sink);
+        for (const cw_qp_event &event : completed_)
+            sink.append(event.header);
     }
+    completed_.clear();
 }
 
 void VerbsQpSource::settle_comparison(std::uint64_t until_ns) {

@@ -20,10 +20,13 @@
 #include "userspace/loader/shared_maps.h"
 #include "userspace/loader/skeleton.h"
 #include "userspace/netlink/attributes.h"
+#include "userspace/process/process_polls.h"
 #include "userspace/source/source.h"
 #include "userspace/sources/known_qps.h"
+#include "userspace/sources/mapped_processes.h"
 #include "userspace/sources/verbs_comparison.h"
 #include "userspace/sources/verbs_libraries.h"
+#include "userspace/sources/verbs_paths.h"
 
 struct verbs_qp; // the skeleton of bpf/verbs_qp.bpf.c
 
@@ -60,6 +63,10 @@ public:
     [[nodiscard]] std::vector<source::ProbeGroup> probe_groups() const override;
     void take_off(std::string_view group, std::string reason) override;
 
+    // The other end of a queue pair, from NCCL's memory. For those that existed before the probes.
+    void take_path(const source::QueuePairPath &path);
+    [[nodiscard]] bool lacks_paths(std::uint32_t tgid) const { return paths_.are_lacking(tgid); }
+
     // KnownQps::look_for_errors.
     void look_for_errors() { known_.look_for_errors(); }
 
@@ -86,11 +93,13 @@ private:
     source::SourceState failure_; // why it does not run
     std::string dump_failure_;
     KnownQps known_;
+    VerbsPaths paths_;
+    std::vector<cw_qp_event> completed_; // by paths, since the last sample
     VerbsComparison comparison_;
     std::map<std::string, cw_verbs_device> written_devices_;
     std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, cw_verbs_gid> written_gids_;
-    std::vector<std::pair<pid_t, std::uint64_t>> mapped_; // process, inode: since the last sample
-    std::map<pid_t, unsigned> polls_;
+    MappedProcesses mapped_;
+    process::ProcessPolls polls_;
     std::set<std::uint32_t> exited_; // owners that had exited at the last sample
     bool attached_ = false;
     bool has_ended_ = false;

@@ -55,6 +55,7 @@ struct cw_verbs_key {
 	__u32 reserved;
 };
 
+/* The header's time is one after the counters were read. */
 struct cw_qp_post {
 	struct cw_header header;
 	struct cw_verbs_key key;
@@ -72,6 +73,54 @@ struct cw_verbs_qp {
 	char device[CW_NAME_BYTES];
 };
 
+enum cw_posts_counted {
+	CW_POSTS_ALL = 0,    /* of every process */
+	CW_POSTS_SLICE = 1,  /* the same, and the next change is the end of a slice */
+	CW_POSTS_PAUSED = 2, /* none: the probes are detached */
+};
+
+/*
+ * Whether posts are counted from header.time_ns on. Before a pause it is the time before the first
+ * probe was detached, after one the time when the last one was attached.
+ */
+struct cw_post_slice {
+	struct cw_header header;
+	__u64 on_ns;	 /* as asked for: of a slice */
+	__u64 period_ns; /* from the start of one slice to that of the next */
+	__u64 change_ns; /* the kernel took so long to place or remove the probes: before this time,
+			    or after it */
+	__u32 tgid;	 /* 0: all processes */
+	__u32 counted;	 /* enum cw_posts_counted */
+	__u32 n_connections; /* SLICE: sending ones whose operations are counted one by one */
+	__u32 reserved;
+};
+
+enum cw_post_operations_flags {
+	CW_POST_OPERATIONS_FAULT = 1 << 0, /* a request, or NCCL's count, could not be read */
+};
+
+/*
+ * The posts of one NCCL connection in a slice, for its whole operations. NCCL counts the steps of a
+ * connection (cw_nccl_steps), and the program reads that count at each post. The last step of each
+ * operation here is after `from_steps` and up to `to_steps`. Operations at the edges of the slice
+ * are left out.
+ */
+struct cw_post_operations {
+	struct cw_header header; /* end of the slice */
+	__u64 begin_ns;
+	__u64 connection;
+	__u64 from_steps;
+	__u64 to_steps; /* equal: no operation lies in the slice as a whole */
+	__u64 bytes;	/* SEND and WRITE */
+	__u64 posts;
+	__u64 operations; /* with posts */
+	__u64 edge_bytes; /* of the operations that are left out */
+	__u32 tgid;
+	__u32 flags; /* enum cw_post_operations_flags */
+};
+
+CW_ASSERT_SIZE(cw_post_slice, 56);
+CW_ASSERT_SIZE(cw_post_operations, 88);
 CW_ASSERT_SIZE(cw_post_counters, 880);
 CW_ASSERT_SIZE(cw_verbs_key, 24);
 CW_ASSERT_SIZE(cw_qp_post, 920);

@@ -27,6 +27,11 @@ enum cw_qp_flags {
 	CW_QP_DEVX = 1 << 10,	      /* made through DEVX: seen only in the driver's commands */
 	CW_QP_FROM_NETLINK = 1 << 11, /* read from the RDMA netlink dump alone, without the probe */
 	CW_QP_FROM_VERBS = 1 << 12,   /* from calls of libibverbs, not from ib_core */
+	/*
+	 * dgid, dlid, sgid and path_mtu are from NCCL's memory: the rest of the address is not
+	 * known.
+	 */
+	CW_QP_FROM_NCCL = 1 << 13,
 };
 
 struct cw_qp_event {

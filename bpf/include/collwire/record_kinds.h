@@ -4,7 +4,7 @@
 #define COLLWIRE_RECORD_KINDS_H
 
 #define CW_SCHEMA_MAJOR 1
-#define CW_SCHEMA_MINOR 11
+#define CW_SCHEMA_MINOR 12
 
 /* The kind of a record. Numbers are never reused. */
 enum cw_kind {
@@ -34,7 +34,9 @@ enum cw_kind {
 	CW_KIND_QP_WIRE = 32,
 	CW_KIND_UD_PEER = 33,
 	CW_KIND_QP_POST = 34,
-	CW_KIND_VERBS_QP = 35, /* from the ring buffer: ties posts to a device and a QP */
+	CW_KIND_VERBS_QP = 35,	      /* from the ring buffer: ties posts to a device and a QP */
+	CW_KIND_POST_SLICE = 36,      /* recorder: whether posts are counted */
+	CW_KIND_POST_OPERATIONS = 37, /* recorder: posts of NCCL operations in a slice */
 	CW_KIND_COUNTER_DEF = 40,
 	CW_KIND_COUNTER_SAMPLES = 41,
 	CW_KIND_LOSS = 48,

@@ -262,6 +262,75 @@ struct cw_batch {
 	struct cw_post_sum classes[CW_POST_CLASSES];
 };
 
+/* A queue pair, or a connection, of NCCL, by its address in a process. */
+struct cw_watched_key {
+	__u64 address;
+	__u32 tgid;
+	__u32 reserved;
+};
+
+/* The connection whose data a queue pair carries. */
+struct cw_watched_qp {
+	__u64 connection;
+	__u64 steps_at; /* address of the connection's step count */
+};
+
+/*
+ * The posts of a connection by operation. One thread posts for a connection, and it is the one that
+ * counts its steps: the count names the end of the operation that the post belongs to.
+ */
+struct cw_watched_sums {
+	__u64 steps;	  /* at the last post */
+	__u64 from_steps; /* end of the operation that the slice started in */
+	__u64 to_steps;	  /* end of the last whole operation */
+	__u64 bytes;	  /* of whole operations */
+	__u64 posts;
+	__u64 operations;
+	__u64 edge_bytes;
+	__u64 open_bytes; /* of the operation that ends at `steps` */
+	__u64 open_posts;
+	__u64 changes; /* of `steps`; the first post counts as one */
+	__u64 faults;
+};
+
+/* Classes whose payload the sender transfers: bit set of SEND ... WRITE_IMM, ATOMIC_WRITE. */
+#define CW_SENT_CLASSES 0x9fULL
+
+/* The bytes that a sum of this class adds to a connection. */
+CW_INLINE __u64 cw_sent_bytes(__u32 post_class, __u64 bytes)
+{
+	return bytes * ((CW_SENT_CLASSES >> (post_class & 15)) & 1);
+}
+
+/* A post of `bytes` while NCCL's count of steps was `steps`. */
+CW_INLINE void cw_count_watched(struct cw_watched_sums *sums, __u64 steps, __u64 bytes)
+{
+	if (!sums->changes) {
+		sums->changes = 1;
+		sums->steps = steps;
+	} else if (steps != sums->steps) {
+		if (sums->changes == 1) {
+			/* It had started before. */
+			sums->edge_bytes += sums->open_bytes;
+			sums->from_steps = sums->steps;
+		} else {
+			sums->bytes += sums->open_bytes;
+			sums->posts += sums->open_posts;
+			sums->operations += 1;
+		}
+		sums->to_steps = sums->steps;
+		sums->changes += 1;
+		sums->steps = steps;
+		sums->open_bytes = 0;
+		sums->open_posts = 0;
+	}
+	sums->open_bytes += bytes;
+	sums->open_posts += 1;
+}
+
+CW_ASSERT_SIZE(cw_watched_key, 16);
+CW_ASSERT_SIZE(cw_watched_qp, 16);
+CW_ASSERT_SIZE(cw_watched_sums, 88);
 CW_ASSERT_SIZE(cw_ibv_qp, 64);
 CW_ASSERT_SIZE(cw_ibv_send_wr, 32);
 CW_ASSERT_SIZE(cw_ibv_sge, 16);

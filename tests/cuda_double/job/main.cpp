@@ -16,6 +16,7 @@
 #include "tests/cuda_double/job/log.h"
 #include "tests/cuda_double/job/plan.h"
 #include "tests/cuda_double/job/runner.h"
+#include "tests/cuda_double/job/values.h"
 #include "tests/cuda_double/rendezvous.h"
 
 namespace {
@@ -94,6 +95,8 @@ std::size_t run_rank(const Options &options, const Plan &plan, int index) {
         fmt::print("rank {}: running\n", rank);
         wrong_elements = Runner(communicators, log, rank, options.run).run(plan, stop_asked);
     }
+    // For the kernels of others, too: a trace that ends with the process has their ends.
+    require_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     fmt::print("rank {}: {}\n", rank,
                wrong_elements == 0 ? "all data right" : fmt::format("{} wrong", wrong_elements));
     return wrong_elements;

@@ -76,7 +76,9 @@ def wait_for_traffic(transfers, what, quiet_s=0.0):
 class Driver:
     def __init__(self, transfers):
         self.transfers = transfers
-        self.announced = {}  # name -> seconds since the epoch, by this node's clock
+        # name -> seconds since the epoch, by this node's clock
+        self.announced = {}
+        self.seen = {}
 
     def announce(self, event):
         self.announced[event] = time.time()
@@ -94,15 +96,18 @@ class Driver:
         before, losses = nic(), lost()
         self.announce("flap")
         poll_until(lambda: nic()["carrier_changes"] > before["carrier_changes"], "the carrier goes off")
+        self.seen["carrier off"] = time.time()
         # On some kernels rdma_rxe ends the queue pairs of a port whose carrier goes off.
         poll_until(lambda: lost() != losses or not all(map(is_alive, self.transfers)), "flap: its effect")
         self.announce("flap-over")
         poll_until(lambda: nic()["carrier"] == 1 and "ACTIVE" in read("/sys/class/infiniband/rxe0/ports/1/state"), "the port is active again")
+        self.seen["active"] = time.time()
         wait_for_traffic(self.transfers, "after the flap")
 
     def run(self):
         self.announce("node-cut")
         wait_for_traffic(self.transfers, "before the first fault", QUIET_S)
+        self.announce("node-mend")
         self.hit("cut", "mend")
         self.hit("loss", "loss-over")
         self.flap()
@@ -116,7 +121,7 @@ def main():
     if NODE == 0:
         driver = Driver(transfers)
         driver.run()
-        result["announced"] = driver.announced
+        result["announced"], result["seen"] = driver.announced, driver.seen
         result["transfers"] = {transfer.name: {"qpns": local_qpns(read_growing(transfer.log)), "alive": is_alive(transfer)} for transfer in transfers}
     job.barrier.wait()
     result["datagrams"] = datagrams.stop()

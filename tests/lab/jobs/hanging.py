@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of official NCCL on the test double of CUDA that hang, a rank on each node, and `collwire inspect` of each rank on its own node.
-NCCL_LIBRARY, DOUBLE: as in nccl.py; HANGS: HANG/PROTOCOL/ib or sockets, with commas, of tests/nccl/hangs.py. A node's result is
-$OUT/HANG-PROTOCOL-TRANSPORT/inspect.json, if its process still runs."""
+"""Jobs of official NCCL on the test double of CUDA that hang, a rank on each node, and `collwire inspect` of each rank on its own node. A recorder on each
+node sees the job until all ranks are killed. NCCL_LIBRARY, DOUBLE: as in nccl.py; HANGS: HANG/PROTOCOL/ib or sockets, with commas, of tests/nccl/hangs.py. A
+node's results are $OUT/HANG-PROTOCOL-TRANSPORT/inspect.json, if its process still runs, and capture/ there."""
 
 import json
 import os
@@ -17,11 +17,14 @@ import cases
 import nccl
 from hangs import CULPRIT, HANGS
 from lab_job import ADDRESS, BARRIER_PORT, NODE, OUT, poll_until, read_growing
+from recording import Recorder
 
 FIRST_PORT = 20371
 PATIENCE_S = 240
 # 4.096 us * 2^n, seven times: inspect samples a job that hangs before NCCL gives up.
 IB_TIMEOUT = "22"
+# Captures show a wait that lasts a second or longer; they sample connections each second.
+HUNG_S = 3
 
 
 def case_of(name, hang, protocol, transport):
@@ -82,6 +85,8 @@ def run(name, barrier, port):
     stuck, log = f"{directory}/stuck", f"{directory}/job.{NODE}"
     if NODE == CULPRIT:
         os.environ["COLLWIRE_CUDA_STUCK"] = stuck
+    recorder = Recorder(f"{os.path.basename(directory)}/capture", "--nccl", os.environ["NCCL_LIBRARY"])
+    barrier.wait()
     ranks = nccl.Ranks(case_of(name, hang, protocol, transport), directory, port)
     process = ranks.processes[0]
     try:
@@ -96,13 +101,17 @@ def run(name, barrier, port):
             cut()
         barrier.wait()
         look_until_settled(hang, process, f"{directory}/inspect.json", barrier)
+        time.sleep(HUNG_S) # the least length of the hang, not a wait for an event
+        barrier.wait()
         if hang.name == "link-cut":
             mend()
     finally:
         process.kill()
         process.wait()
+        status = recorder.stop()
     barrier.wait()
-    print(f"{name}: inspected", flush=True)
+    print(f"{name}: inspected, recorder {status}", flush=True)
+    assert status == 0, recorder.said()
 
 
 if __name__ == "__main__":

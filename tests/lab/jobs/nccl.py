@@ -24,6 +24,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "nccl")]
 from cases import jobs_of
 from lab_job import ADDRESS, Alarm, Barrier, NODE, NODES, OUT, poll_until, read_growing
 from recording import Recorder
+from trap_watch import TrapWatch
 
 # Below the ephemeral ports; a port of its own for each try of a job.
 FIRST_PORT = 20071
@@ -220,16 +221,22 @@ def attach_late(late, ranks, barrier):
 def run_once(cases, barrier, alarm, port):
     """Returns (whether all is well, whether rdma_rxe tore an entry on any node). Cases without `late_s` are recorded from the start."""
     job, directory = cases[0], os.path.join(OUT, cases[0].name)
+    times_s = [time.monotonic()]
     for case in cases:
         os.mkdir(os.path.join(OUT, case.name))
     recorders = [(case, start_recorder(case, "--nccl", os.environ["NCCL_LIBRARY"])) for case in cases if not case.late_s]
     barrier.wait()
+    times_s.append(time.monotonic())
     ranks = Ranks(job, directory, port)
+    watch = TrapWatch([process.pid for process in ranks.processes], f"{directory}/traps") if job.is_sliced else None
     if late := [case for case in cases if case.late_s]:
         recorders += attach_late(late, ranks, barrier)
         if NODE == 0: # such a job runs until it is stopped
             ranks.end()
     statuses = ranks.wait(alarm)
+    times_s.append(time.monotonic())
+    if watch:
+        watch.stop()
     # A recorder stops after the last packet of every node.
     is_torn = barrier.any(any(statuses) and ranks.is_torn())
     may_miss = os.environ.get("RECORDED_MAY_MISS_CALLS") == "1" # the report has the losses, and the test judges them
@@ -241,7 +248,11 @@ def run_once(cases, barrier, alarm, port):
         with open(os.path.join(OUT, case.name, "result.json"), "w", encoding="utf-8") as file:
             json.dump({"ranks": statuses, "recorder": status, "said": recorder.said(), "ready_ns": recorder.ready_ns}, file, indent=1)
         print(f"{case.name}: ranks {statuses}, recorder {status}, ready after {recorder.started_s:.1f} s", flush=True)
+        if status != 0:
+            print(recorder.said(), flush=True)
         is_well = is_well and status in ((0, LOST) if may_miss else (0,))
+    times_s.append(time.monotonic())
+    print(f"{job.name}: recorders, job, end: {', '.join(f'{end - begin:.1f}' for begin, end in zip(times_s, times_s[1:]))} s", flush=True)
     return is_well, is_torn
 
 

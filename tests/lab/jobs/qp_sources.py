@@ -13,6 +13,8 @@ from lab_job import Job, NODE, OPERATIONS, OUT, cm_listens, perftest, poll_until
 from recording import Recorder, count_records
 
 SOURCES = ("kernel", "verbs", "both")
+# Of the programs below on each node: gated 2, extended 2, writes 1, datagrams 1, rping 1, dying 2.
+QUEUE_PAIRS = 9
 
 
 def work_requests(name, *options, server_options=()):
@@ -53,7 +55,7 @@ def main():
     dying = job.start("dying", 1, 0, work_requests("dying", "--rounds", "8", "--die-after", "3", server_options=["--peer-may-die"]))
     job.finish(dying, expected=(-9,) if NODE == 0 else (0,))
     # The recorder that reads libibverbs learns at a sample that a process has exited.
-    poll_until(lambda: ended(recorders["verbs"]) == ended(recorders["kernel"]), "both recorders know the end of every queue pair")
+    poll_until(lambda: ended(recorders["verbs"]) == ended(recorders["kernel"]) == QUEUE_PAIRS, "both recorders know the end of every queue pair")
     result = {name: {"status": recorder.stop(), "said": recorder.said()} for name, recorder in recorders.items()}
     for name, recorder in recorders.items():
         print(name, recorder.said(), flush=True)

@@ -20,6 +20,9 @@ from recording import Recorder, bpf_objects, report
 
 NOBODY = 65534
 NO_BPF_OBJECTS = (0, 0, [])
+# Of a recorder that was to be killed before it records, and was too fast.
+STARTS = 10
+SENT_PACKETS = "/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts"
 FULL = os.environ.get("COLLWIRE_FULL") == "1"
 
 results = {}
@@ -40,6 +43,11 @@ def size_of(directory):
     return sum(os.stat(entry.path).st_size for entry in os.scandir(directory))
 
 
+def sent_packets():
+    with open(SENT_PACKETS, encoding="ascii") as file:
+        return int(file.read())
+
+
 def kill_after(process, delay_s):
     subprocess.run(["sh", "-c", f"sleep {delay_s:.3f}; kill -9 {process.pid}"], check=True)
 
@@ -54,7 +62,9 @@ def killed(job, nth):
     transferring = job.start(case, 1, 0, transfer(case, "--go", go, "--go-after", "1", "--until", until))
     if NODE == 0:
         poll_until(lambda: os.path.exists(f"{go}.ready") or transferring.process.poll() is not None, f"{case}: the first round")
+        sent = sent_packets()
         touch(go)
+        poll_until(lambda: sent_packets() > sent or transferring.process.poll() is not None, f"{case}: the next round")
         if nth == 0:
             for _ in range(2):  # the first of these blocks may be older than the transfer
                 size = size_of(recorder.directory)
@@ -62,7 +72,7 @@ def killed(job, nth):
             recorder.process.kill()
         else:
             kill_after(recorder.process, random.Random(nth).uniform(0.0, 2.0))
-        recorder.process.wait(timeout=30)
+        recorder.process.wait(timeout=120)
         poll_until(lambda: bpf_objects() == before, f"{case}: no BPF program or link stays")
         assert transferring.process.poll() is None, f"{case}: the transfer ended with the recorder"
         touch(until)
@@ -83,31 +93,45 @@ def killed(job, nth):
 def killed_while_starting(job, times):
     """The same before it records: the first time it has placed something, then at any moment while it loads, attaches, or reads what is there."""
     case = "killed-early"
-    until = os.path.join(OUT, f"{case}.until")
-    transferring = job.start(case, 1, 0, transfer(case, "--until", until))
+    go, until = os.path.join(OUT, f"{case}.go"), os.path.join(OUT, f"{case}.until")
     if NODE == 0:
+        touch(go)  # its gate is open: it only says that it has made two rounds
+    transferring = job.start(case, 1, 0, transfer(case, "--go", go, "--go-after", "2", "--until", until))
+    if NODE == 0:
+        poll_until(lambda: os.path.exists(f"{go}.ready") or transferring.process.poll() is not None, f"{case}: two rounds")
         before = bpf_objects()
         placed = []
-        for nth in range(times):
-            log = os.path.join(OUT, f"{case}-{nth}.record.log")
+
+        def kill_one(name, kill):
+            """Returns (the recorder, what it had said when it was killed)."""
+            log = os.path.join(OUT, f"{name}.record.log")
             with open(log, "w", encoding="utf-8") as file:
                 recorder = subprocess.Popen(["collwire", "record", "-o", os.path.join(OUT, case)], stderr=file)
-            if nth == 0:
-                poll_until(lambda: placed.append(bpf_objects()) or placed[-1] != before or recorder.poll() is not None, f"{case}: something is placed")
-                recorder.kill()
-                said = read_growing(log)
-            else:
-                kill_after(recorder, random.Random(nth).uniform(0.1, 4.0))
-            recorder.wait(timeout=30)
-            poll_until(lambda: bpf_objects() == before, f"{case}: no BPF program or link stays")
+            kill(recorder)
+            said = read_growing(log)
+            recorder.wait(timeout=120)
+            poll_until(lambda: bpf_objects() == before, f"{name}: no BPF program or link stays")
+            return recorder, said
+
+        def kill_when_placed(recorder):
+            poll_until(lambda: placed.append(bpf_objects()) or placed[-1] != before or recorder.poll() is not None, f"{case}: something is placed")
+            recorder.kill()
+
+        for attempt in range(STARTS):
+            recorder, said = kill_one(f"{case}-0-{attempt}", kill_when_placed)
+            if "recording\n" not in said:
+                break
+        first_placed, first = placed[-1], recorder
+        for nth in range(1, times):
+            kill_one(f"{case}-{nth}", lambda recorder, nth=nth: kill_after(recorder, random.Random(nth).uniform(0.1, 4.0)))
         assert transferring.process.poll() is None, f"{case}: the transfer ended with a recorder"
         touch(until)
     job.finish(transferring)
     if NODE == 0:
         with open(os.path.join(OUT, f"{case}.client.json"), encoding="utf-8") as file:
             program = json.load(file)
-        results["early"] = {"verified": program["verified"] and program["peer_verified"], "rounds": program["rounds"], "placed": placed[-1][:2],
-                            "said": said, "recorder": recorder.returncode}
+        results["early"] = {"verified": program["verified"] and program["peer_verified"], "rounds": program["rounds"], "placed": first_placed[:2],
+                            "said": said, "recorder": first.returncode}
     job.barrier.wait()
 
 
@@ -127,7 +151,15 @@ def full_disk():
     """The ring buffer overflows, too: two classes of loss."""
     directory = tiny_disk("48k")
     options = ["--interval", "100ms", "--ring", "4KiB"]
-    local_case(results, "full-disk", options, lambda: churn("--rate", "0", "--duration", "6"), directory)
+
+    def work():
+        """For six seconds, or until the disk is full."""
+        outcomes = [churn("--rate", "0", "--duration", "6")]
+        poll_until(lambda: "No space left" in read_growing(os.path.join(OUT, "full-disk.record.log"))
+                   or outcomes.append(churn("--rate", "0", "--duration", "1")), "full disk: the recorder says so")
+        return {**outcomes[0], "qps": sum(one["qps"] for one in outcomes), "verified": all(one["verified"] for one in outcomes)}
+
+    local_case(results, "full-disk", options, work, directory)
     subprocess.run(["umount", directory], check=True)
 
 

@@ -57,7 +57,7 @@ class Recorder:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGINT)
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=180)
 
 
 def report(directory: str, case: str) -> Tuple[int, Optional[dict]]:

@@ -58,7 +58,7 @@ def judge(case, comparison):
         comparison.from_first(answers_too=False)
     else:
         (comparison.wire if case.source == "wire" else comparison.posted)()
-    if "--gap-ms" in case.job_options:
+    if case.is_apart:
         comparison.failures += operations_apart(comparison)
 
 

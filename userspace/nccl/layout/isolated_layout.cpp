@@ -26,7 +26,9 @@ namespace {
 
 // Finding functions by the names that they log takes half a second of CPU, and far more on an
 // emulated one.
-constexpr ReaderTimes OF_OTHERS{.cpu = std::chrono::seconds{40}};
+// The file has answered a moment before, to the question whether it is NCCL.
+constexpr ReaderTimes OF_OTHERS{.silence = std::chrono::seconds{5},
+                                .cpu = std::chrono::seconds{40}};
 constexpr std::size_t MOST_LAYOUT_BYTES = 4UL << 20; // one has 100 KiB
 constexpr char NCCL = '1';
 constexpr char OTHER = '0';

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <string>
@@ -13,7 +12,7 @@
 #include "collwire/record.h"
 #include "userspace/inventory/process.h"
 #include "userspace/nccl/layout/bpf_layout.h"
-#include "userspace/process/page_reader.h"
+#include "userspace/nccl/memory/bounded_memory.h"
 
 namespace collwire::nccl {
 namespace {
@@ -23,37 +22,18 @@ constexpr std::int32_t MAX_RANKS = 65536;
 constexpr std::int32_t MAX_CHANNELS = 64;
 constexpr std::size_t MAX_CONNECTIONS = 65536;            // of all communicators together
 constexpr std::size_t MAX_FOLLOWED = 4 * MAX_CONNECTIONS; // connectors, also within a node
-constexpr std::size_t MAX_READS = 1'000'000;              // about 1 s
-constexpr std::size_t MAX_BYTES = 256U << 20U;
-constexpr std::size_t WORDS_AT_ONCE = 1024; // IOV_MAX
-constexpr std::size_t FEW_WORDS = 8;
-constexpr std::size_t WORDS_LIKE_A_READ = 16; // in one request they take as long
-constexpr std::int32_t MAX_ENDPOINTS = 128;   // NCCL has at most 128 queue pairs and 64 sockets
-constexpr std::int32_t MAX_FLUSH_QPS = 8;     // one for each device of a merged network
-constexpr std::int32_t TRANSPORT_NET = 2;     // P2P 0, SHM 1, NET 2, COLLNET 3
-constexpr int CONNECTORS = 2; // of a peer and direction: collectives, point-to-point
+constexpr std::int32_t MAX_ENDPOINTS = 128; // NCCL has at most 128 queue pairs and 64 sockets
+constexpr std::int32_t MAX_FLUSH_QPS = 8;   // one for each device of a merged network
+constexpr std::int32_t TRANSPORT_NET = 2;   // P2P 0, SHM 1, NET 2, COLLNET 3
+constexpr int CONNECTORS = 2;               // of a peer and direction: collectives, point-to-point
 constexpr std::uint64_t PAGE_BYTES = 4096;
 constexpr std::size_t COMM_NAME_BYTES = CW_NAME_BYTES - 1;
 
-// For tests: COLLWIRE_TEST_FAIL_READ=memory:N makes the Nth read of a reader fail, once.
-bool fails_on_purpose(std::size_t read) {
-    static std::size_t failing = [] {
-        constexpr std::string_view PREFIX = "memory:";
-        const char *value = std::getenv("COLLWIRE_TEST_FAIL_READ");
-        const std::string_view text = value == nullptr ? "" : value;
-        return text.starts_with(PREFIX)
-                   ? std::strtoul(text.substr(PREFIX.size()).data(), nullptr, 10)
-                   : 0UL;
-    }();
-    return read == failing && std::exchange(failing, 0) != 0;
-}
-
-class LiveCommsReader {
+class LiveCommsReader : private BoundedMemory {
 public:
     LiveCommsReader(const process::ProcessView &process, const LibraryLayout &layout,
                     const cw_nccl_layout &bpf_layout, std::uint64_t bias)
-        : process_(process), pages_(process), layout_(layout), bpf_layout_(bpf_layout),
-          bias_(bias) {}
+        : BoundedMemory(process), layout_(layout), bpf_layout_(bpf_layout), bias_(bias) {}
 
     LiveComms read() {
         const auto table = data("ncclComms");
@@ -70,14 +50,14 @@ public:
             if (address && *address != 0)
                 add_comm(*address, comms);
         }
-        return {std::move(comms), is_cut_ || *n > MAX_COMMS};
+        return {std::move(comms), is_cut() || *n > MAX_COMMS};
     }
 
     LiveComms read(std::span<const std::uint64_t> addresses) {
         std::vector<LiveComm> comms;
         for (const std::uint64_t address : addresses)
             add_comm(address, comms);
-        return {std::move(comms), is_cut_};
+        return {std::move(comms), is_cut()};
     }
 
     std::vector<cw_nccl_connection> read_connection(std::uint64_t proxy_state,
@@ -89,7 +69,7 @@ public:
     }
 
     bool has(const cw_nccl_comm &comm) {
-        pages_.forget();
+        forget_pages();
         const auto table = data("ncclComms");
         const auto count = data("nNcclComms");
         const auto array = table ? value<std::uint64_t>(*table) : std::nullopt;
@@ -105,32 +85,13 @@ public:
     }
 
     void read_counts(cw_nccl_comm &comm) {
-        pages_.forget();
+        forget_pages();
         comm.op_count = field<std::uint64_t>(comm.comm, bpf_layout_.comm_op_count).value_or(0);
         comm.flags &= ~std::uint32_t{CW_NCCL_COMM_LAUNCHED};
         read_launched(comm);
     }
 
 private:
-    template <typename T> std::optional<T> value(std::uint64_t address) {
-        return may_read(sizeof(T)) ? pages_.read<T>(address) : std::nullopt;
-    }
-    bool bytes(std::uint64_t address, std::span<std::byte> into) {
-        return may_read(into.size()) && process_.read(address, into);
-    }
-    bool may_read(std::size_t n_bytes) {
-        if (reads_ >= MAX_READS || n_bytes > MAX_BYTES - bytes_) {
-            is_cut_ = true;
-            return false;
-        }
-        ++reads_;
-        bytes_ += n_bytes;
-        return !fails_on_purpose(++requests_);
-    }
-    // A field of the layout; no value if this build has no such field.
-    template <typename T> std::optional<T> field(std::uint64_t base, std::uint32_t offset) {
-        return offset == CW_NCCL_NO_FIELD ? std::nullopt : value<T>(base + offset);
-    }
     [[nodiscard]] std::optional<std::uint64_t> data(const char *name) const {
         const auto found = layout_.data.find(name);
         return found == layout_.data.end() ? std::nullopt : std::optional{found->second + bias_};
@@ -142,7 +103,7 @@ private:
     }
 
     void add_comm(std::uint64_t address, std::vector<LiveComm> &comms) {
-        pages_.forget();
+        forget_pages();
         const auto magic = field<std::uint64_t>(address, bpf_layout_.comm_start_magic);
         const auto state = field<std::int32_t>(address, offset("ncclComm.initState"));
         // Under creation: its creation will be recorded.
@@ -260,7 +221,7 @@ private:
             keep_where_set(connectors, same_process);
             if (connectors.size() > MAX_FOLLOWED - n_followed_) {
                 connectors.resize(MAX_FOLLOWED - n_followed_);
-                is_cut_ = true;
+                cut();
             }
             n_followed_ += connectors.size();
             std::vector<std::uint64_t> connections = words_of(connectors, pointer);
@@ -274,44 +235,10 @@ private:
         }
     }
 
-    // The words at `offset` of each structure; 0 where it cannot be read.
-    std::vector<std::uint64_t> words_of(std::span<const std::uint64_t> structs,
-                                        std::uint64_t offset) {
-        std::vector<std::uint64_t> places, words(structs.size());
-        places.reserve(structs.size());
-        for (const std::uint64_t one : structs)
-            places.push_back(one + offset);
-        // Next to one that cannot be read there are others, and the kernel looks at all of a
-        // request first.
-        std::size_t at_once = WORDS_AT_ONCE;
-        for (std::size_t first = 0; first < places.size();) {
-            const std::size_t n = std::min(places.size() - first, at_once);
-            if (!may_read(n * sizeof(std::uint64_t)))
-                break;
-            reads_ += n / WORDS_LIKE_A_READ;
-            const std::size_t n_read = process_.read_words(std::span{places}.subspan(first, n),
-                                                           std::span{words}.subspan(first, n));
-            if (n_read < n)
-                words[first + n_read] = 0;
-            at_once = n_read < n ? FEW_WORDS : std::min(2 * at_once, WORDS_AT_ONCE);
-            first += n_read < n ? n_read + 1 : n; // skip one that cannot be read
-        }
-        return words;
-    }
-
-    // The structures whose int at `offset` is not 0.
-    void keep_where_set(std::vector<std::uint64_t> &structs, std::uint64_t offset) {
-        const std::vector<std::uint64_t> words = words_of(structs, offset);
-        std::size_t n = 0;
-        for (std::size_t i = 0; i < structs.size(); ++i)
-            if (static_cast<std::uint32_t>(words[i]) != 0)
-                structs[n++] = structs[i];
-        structs.resize(n);
-    }
-
     void add_connection(LiveComm &live, std::uint64_t address) {
-        pages_.forget();
-        is_cut_ = is_cut_ || n_connections_ >= MAX_CONNECTIONS;
+        forget_pages();
+        if (n_connections_ >= MAX_CONNECTIONS)
+            cut();
         if (address == 0 || n_connections_ >= MAX_CONNECTIONS ||
             field<std::int32_t>(address, bpf_layout_.connection_transport) != TRANSPORT_NET)
             return;
@@ -451,7 +378,7 @@ private:
     // The sockets of the descriptors were read between two reads of the descriptors' numbers: if
     // both are equal, no other connection took its place.
     void check_sockets(cw_nccl_connection &connection) {
-        pages_.forget();
+        forget_pages();
         for (std::uint32_t i = 0; i < connection.n; ++i) {
             const cw_nccl_endpoint &endpoint = connection.endpoints[i];
             if (field<std::uint32_t>(endpoint.address, bpf_layout_.socket_fd) != endpoint.number)
@@ -470,21 +397,15 @@ private:
         if (!fd)
             return std::nullopt;
         endpoint.number = *fd;
-        inode = inventory::socket_inode(static_cast<std::uint32_t>(process_.pid()), *fd);
+        inode = inventory::socket_inode(static_cast<std::uint32_t>(process().pid()), *fd);
         return endpoint;
     }
 
-    const process::ProcessView &process_;
-    process::PageReader pages_;
     const LibraryLayout &layout_;
     const cw_nccl_layout &bpf_layout_;
     std::uint64_t bias_;
-    std::size_t reads_ = 0;
-    std::size_t requests_ = 0;
-    std::size_t bytes_ = 0;
     std::size_t n_connections_ = 0;
     std::size_t n_followed_ = 0;
-    bool is_cut_ = false;
 };
 
 } // namespace

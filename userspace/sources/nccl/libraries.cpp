@@ -189,8 +189,9 @@ std::vector<std::string> problems_of(const NcclLibrary &library) {
                                   "it is not recorded until then. Fix: end that process",
                                   library.path, process::text_of_silent(library.waits_for)));
     else if (library.is_waiting)
-        all.push_back(
-            fmt::format("{}: gets its probes later: there are many files with NCCL", library.path));
+        all.push_back(fmt::format(
+            "{}: gets its probes later: placing those of other files with NCCL took long",
+            library.path));
     if (library.problem.empty() && is_calls_only(library))
         all.push_back(fmt::format("{}: API-only: {}", library.path, library.layout.calls_only));
     for (const std::string &missing : library.missing)
@@ -236,9 +237,10 @@ void NcclLibraries::attach() {
     const std::uint64_t end_ns = monotonic_ns() + MOST_PLACING_NS;
     for (std::size_t i = 0; i < libraries_.size(); ++i) {
         NcclLibrary &library = *libraries_[i];
-        if (monotonic_ns() >= end_ns && !library.is_requested)
+        const bool has_room = library.is_requested || n_probed() + n_waiting() < max_probed_;
+        if (has_room && i != 0 && monotonic_ns() >= end_ns && !library.is_requested)
             library.is_waiting = library.placed_ns == 0 && library.problem.empty();
-        else if (library.is_requested || n_probed() < max_probed_)
+        else if (has_room)
             place(library);
         merge_copies();
     }
@@ -248,12 +250,14 @@ void NcclLibraries::attach() {
 std::optional<std::uint32_t> NcclLibraries::place_waiting() {
     const std::uint64_t end_ns = monotonic_ns() + MOST_PLACING_IN_TICK_NS;
     std::optional<std::uint32_t> before;
-    for (const auto &library : libraries_) {
-        if (!attached_ || !library->is_waiting)
+    for (std::size_t i = 0; i < libraries_.size(); ++i) {
+        NcclLibrary &library = *libraries_[i];
+        if (!attached_ || !library.is_waiting)
             continue;
-        place(*library);
-        if (library->placed_ns != 0 && !before)
-            before = library->id - 1;
+        place(library);
+        if (library.placed_ns != 0 && !before)
+            before = library.id - 1;
+        merge_copies();
         if (monotonic_ns() >= end_ns)
             break;
     }

@@ -174,6 +174,7 @@ private:
     void merge_copies();
     static std::vector<bpf_link *> links_of(const NcclLibrary &library);
     [[nodiscard]] std::size_t n_probed() const;
+    [[nodiscard]] std::size_t n_waiting() const;
     [[nodiscard]] bool is_full() const;
     // False: all have users.
     bool make_room();

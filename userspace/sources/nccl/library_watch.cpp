@@ -14,13 +14,6 @@
 #include "userspace/source/probe_record.h"
 
 namespace collwire::sources {
-namespace {
-
-// Reading the mappings of a process takes 0.1 to 1 ms.
-constexpr unsigned POLLS_WHILE_YOUNG = 60;
-constexpr unsigned LATER_POLLS_EVERY = 30;
-
-} // namespace
 
 std::vector<pid_t> LibraryWatch::scan_all() {
     std::vector<pid_t> pids = libraries_.processes();
@@ -59,6 +52,8 @@ void LibraryWatch::poll(bool starts_segment) {
         options_.rearm_mappings(again);
     if (!options_.has_mapping_records())
         poll_processes();
+    else
+        polls_.clear();
 }
 
 void LibraryWatch::scan_mapped() {
@@ -80,17 +75,7 @@ void LibraryWatch::scan_mapped() {
 }
 
 void LibraryWatch::poll_processes() {
-    std::map<pid_t, unsigned> polls;
-    std::vector<pid_t> due;
-    for (const pid_t pid : libraries_.processes()) {
-        const auto before = polls_.find(pid);
-        const unsigned n = before == polls_.end() ? 0 : before->second + 1;
-        polls.emplace(pid, n);
-        if (n < POLLS_WHILE_YOUNG || n % LATER_POLLS_EVERY == 0)
-            due.push_back(pid);
-    }
-    polls_ = std::move(polls);
-    scan(due);
+    scan(polls_.due(libraries_.processes()));
 }
 
 void LibraryWatch::forget_libraries() {

@@ -4,13 +4,13 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <set>
 #include <vector>
 
 #include <sys/types.h>
 
 #include "collwire/recorder_records.h"
+#include "userspace/process/process_polls.h"
 #include "userspace/source/source.h"
 #include "userspace/sources/nccl/libraries.h"
 
@@ -56,10 +56,10 @@ private:
 
     NcclLibraries &libraries_;
     Options options_;
-    std::vector<Mapped> mapped_;      // since the last poll
-    std::vector<pid_t> unfinished_;   // have files that there was no time for
-    std::map<pid_t, unsigned> polls_; // of each process
-    std::uint32_t last_written_ = 0;  // the greatest number in a record
+    std::vector<Mapped> mapped_;    // since the last poll
+    std::vector<pid_t> unfinished_; // have files that there was no time for
+    process::ProcessPolls polls_;
+    std::uint32_t last_written_ = 0; // the greatest number in a record
 };
 
 } // namespace collwire::sources

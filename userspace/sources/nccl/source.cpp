@@ -15,12 +15,15 @@
 #include "collwire/record_kinds.h"
 #include "collwire/recorder_records.h"
 #include "userspace/nccl/layout/bpf_layout.h"
+#include "userspace/nccl/memory/queue_pair_paths.h"
 
 namespace collwire::sources {
 namespace {
 
 // Earlier versions count the steps of an operation when it completes.
 constexpr std::uint32_t FIRST_THAT_COUNTS_STARTS = 22000;
+// Before, operations have no byte fields: their bytes are replayed, or bounds.
+constexpr std::uint32_t FIRST_WITH_BYTES = 22400;
 
 template <typename T> T copy_of(const cw_header &header) {
     T record{};
@@ -131,6 +134,7 @@ void NcclSource::on_comm(const cw_nccl_comm &record) {
 void NcclSource::on_comm_end(const CommAddress &address) {
     comms_.remove(address);
     steps_.forget(address.tgid, address.comm);
+    queue_pairs_.forget(address.tgid, address.comm);
     plugins_.remove(address);
     errors_.remove(address.tgid, address.comm);
     unread_.remove(address);
@@ -159,6 +163,18 @@ void NcclSource::on_discovered_connection(const CommAddress &address,
 void NcclSource::add_connection(const CommAddress &address, const cw_nccl_connection &connection) {
     comms_.add_connection(address, connection);
     plugins_.add(address, connection);
+    if (options_.on_queue_pair_path && options_.lacks_queue_pair_paths(connection.tgid))
+        read_paths(address, connection);
+}
+
+void NcclSource::read_paths(const CommAddress &address, const cw_nccl_connection &connection) {
+    const cw_nccl_comm *comm = comms_.find(address);
+    const NcclLibrary *library = comm == nullptr ? nullptr : libraries_.find(comm->image_id);
+    if (library == nullptr)
+        return;
+    const process::ProcessView process{static_cast<pid_t>(connection.tgid)};
+    for (const auto &path : nccl::read_queue_pair_paths(process, library->layout, connection))
+        options_.on_queue_pair_path(path);
 }
 
 void NcclSource::on_record(const cw_header &header) {
@@ -255,13 +271,17 @@ std::vector<source::LossCount> NcclSource::losses() const {
 void NcclSource::watch_steps(const CommAddress &address, const cw_nccl_connection &connection) {
     const cw_nccl_comm *comm = comms_.find(address);
     const NcclLibrary *library = comm == nullptr ? nullptr : libraries_.find(comm->image_id);
-    if (library == nullptr || !library->bpf_layout)
+    if (library == nullptr || !library->bpf_layout) {
+        queue_pairs_.add(connection, 0, false, false);
         return;
+    }
     // A shared connection belongs to the communicator that this one was split from.
     const bool is_lasting =
         (comm->flags & CW_NCCL_COMM_SHARED) != 0 || connection.tgid != address.tgid;
-    steps_.add(connection, *library->bpf_layout, is_lasting,
-               nccl::version_number(library->layout.version) >= FIRST_THAT_COUNTS_STARTS);
+    const std::uint32_t version = nccl::version_number(library->layout.version);
+    steps_.add(connection, *library->bpf_layout, is_lasting, version >= FIRST_THAT_COUNTS_STARTS);
+    queue_pairs_.add(connection, steps_.address_of(connection.tgid, connection.connection),
+                     is_lasting, version >= FIRST_WITH_BYTES);
 }
 
 void NcclSource::end() {
@@ -291,6 +311,7 @@ void NcclSource::forget_exited() {
     for (const ProcessWatch::Exited &exited : processes_.poll()) {
         const std::uint32_t tgid = exited.user.tgid;
         steps_.forget(tgid);
+        queue_pairs_.forget(tgid);
         errors_.forget(tgid);
         plugins_.forget(tgid);
         unread_.remove_all(tgid);

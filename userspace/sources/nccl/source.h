@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "collwire/nccl_comm_records.h"
 #include "collwire/nccl_connection_records.h"
 #include "collwire/record.h"
+#include "userspace/source/queue_pair_path.h"
 #include "userspace/sources/nccl/comm_discovery.h"
 #include "userspace/sources/nccl/comm_registry.h"
 #include "userspace/sources/nccl/error_watch.h"
@@ -21,6 +23,7 @@
 #include "userspace/sources/nccl/plugin_watch.h"
 #include "userspace/sources/nccl/process_watch.h"
 #include "userspace/sources/nccl/pxn_reader.h"
+#include "userspace/sources/nccl/queue_pairs.h"
 #include "userspace/sources/nccl/shapes.h"
 #include "userspace/sources/nccl/steps.h"
 #include "userspace/sources/nccl/unread_memory.h"
@@ -41,6 +44,9 @@ struct NcclOptions {
     std::uint64_t stall_ns = 0;
     // Gets the connections that do not come through the ring buffer.
     std::function<void(const cw_header &)> on_connection = {};
+    // Gets the other ends of the queue pairs of a connection, for processes that lack some.
+    std::function<void(const source::QueuePairPath &)> on_queue_pair_path = {};
+    std::function<bool(std::uint32_t tgid)> lacks_queue_pair_paths = {};
     // Gets the communicators that do not come through the ring buffer.
     std::function<void(const cw_header &)> on_discovered_comm = {};
 };
@@ -73,6 +79,11 @@ public:
     [[nodiscard]] std::set<std::uint32_t> recorded_processes() const override {
         return processes_.tgids();
     }
+    // Those of the process's connections that were recorded so far; null: none. Valid until the
+    // next record.
+    [[nodiscard]] const source::NcclQueuePairs *queue_pairs_of(std::uint32_t tgid) const {
+        return queue_pairs_.of(tgid);
+    }
 
 private:
     void on_comm(const cw_nccl_comm &record);
@@ -81,6 +92,7 @@ private:
     void on_discovered_connection(const CommAddress &address, const cw_nccl_connection &connection);
     void add_connection(const CommAddress &address, const cw_nccl_connection &connection);
     void watch_steps(const CommAddress &address, const cw_nccl_connection &connection);
+    void read_paths(const CommAddress &address, const cw_nccl_connection &connection);
     void forget_exited();
 
     NcclOptions options_;
@@ -97,6 +109,7 @@ private:
     ErrorWatch errors_;
     NcclShapes shapes_;
     NcclSteps steps_;
+    NcclQpRegistry queue_pairs_;
     std::vector<std::string> taken_off_; // why, the last first
     bool ended_ = false;
 };

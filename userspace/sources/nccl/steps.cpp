@@ -36,6 +36,14 @@ void NcclSteps::add(const cw_nccl_connection &connection, const cw_nccl_layout &
         *counter, is_lasting ? 0 : std::uint64_t{connection.comm}, {}, 0};
 }
 
+std::uint64_t NcclSteps::address_of(std::uint32_t tgid, std::uint64_t connection) const {
+    const auto process = processes_.find(tgid);
+    if (process == processes_.end())
+        return 0;
+    const auto known = process->second.connections.find(connection);
+    return known == process->second.connections.end() ? 0 : known->second.counter.steps_at;
+}
+
 void NcclSteps::forget(std::uint32_t tgid, std::uint64_t comm) {
     if (const auto process = processes_.find(tgid); process != processes_.end())
         std::erase_if(process->second.connections,

@@ -20,6 +20,8 @@ public:
     // when it starts, not when it completes.
     void add(const cw_nccl_connection &connection, const cw_nccl_layout &bpf_layout,
              bool is_lasting, bool counts_starts);
+    // Where the process has that connection's count; 0: not known.
+    [[nodiscard]] std::uint64_t address_of(std::uint32_t tgid, std::uint64_t connection) const;
     void forget(std::uint32_t tgid) { processes_.erase(tgid); }
     void forget(std::uint32_t tgid, std::uint64_t comm);
     // Samples all connections. append() has those that changed; all, with `everything`.

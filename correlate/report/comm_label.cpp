@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "correlate/report/comm_label.h"
+
+#include <fmt/format.h>
+
+#include "correlate/nccl/describe.h"
+#include "correlate/report/units.h"
+#include "correlate/roles/guess_roles.h"
+
+namespace collwire::report {
+
+std::string short_comm_label(const nccl::Communicator &comm, const roles::RoleGuess &guess) {
+    if (!comm.name.empty())
+        return printable(comm.name);
+    const std::string mark = roles::guess_mark(guess);
+    return mark.empty() ? nccl::hash_text(comm.hash) : mark;
+}
+
+std::string long_comm_label(const nccl::Communicator &comm, const roles::RoleGuess &guess) {
+    if (!comm.name.empty())
+        return printable(comm.name);
+    const std::string mark = roles::guess_mark(guess);
+    const std::string hash = nccl::hash_text(comm.hash);
+    return mark.empty() ? hash : fmt::format("{} ({})", hash, mark);
+}
+
+} // namespace collwire::report

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "correlate/model/model.h"
+#include "correlate/rows/row_sink.h"
+
+namespace collwire::tabulate {
+
+void rows_of_kernels(const model::Model &model, rows::RowSink &sink);
+
+} // namespace collwire::tabulate

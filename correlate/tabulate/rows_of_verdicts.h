@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "correlate/model/model.h"
+#include "correlate/rows/row_sink.h"
+
+namespace collwire::tabulate {
+
+// Verdicts, findings, errors and events.
+void rows_of_verdicts(const model::Model &model, rows::RowSink &sink);
+
+} // namespace collwire::tabulate

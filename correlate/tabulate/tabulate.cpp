@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "correlate/tabulate/tabulate.h"
+
+#include "correlate/tabulate/rows_of_kernels.h"
+#include "correlate/tabulate/rows_of_nccl.h"
+#include "correlate/tabulate/rows_of_network.h"
+#include "correlate/tabulate/rows_of_recordings.h"
+#include "correlate/tabulate/rows_of_totals.h"
+#include "correlate/tabulate/rows_of_verdicts.h"
+
+namespace collwire::tabulate {
+
+void tabulate(const model::Model &model, bool has_detail, rows::RowSink &sink) {
+    rows_of_recordings(model, sink);
+    rows_of_totals(model, sink);
+    rows_of_verdicts(model, sink);
+    rows_of_communicators(model, sink);
+    rows_of_operations(model, has_detail, sink);
+    rows_of_kernels(model, sink);
+    rows_of_network(model, sink);
+}
+
+} // namespace collwire::tabulate
