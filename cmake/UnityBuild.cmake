@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# COLLWIRE_UNITY: several sources of a library below correlate/, or of a unit test, are compiled as one, for a build from scratch. Included last, before
-# PrecompiledHeaders. Sources that have a name of their own file (static, or in an unnamed namespace) in common are compiled apart: shared_names.py
-# finds them. Tests replace single sources of other libraries, so those stay as they are.
+# COLLWIRE_UNITY: several sources of a target are compiled as one, for a build from scratch. Included last, before PrecompiledHeaders. Sources that have a
+# name of their own file (static, or in an unnamed namespace) in common are compiled apart: shared_names.py finds them.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
 function(collwire_targets_below directory result)
@@ -14,9 +13,7 @@ function(collwire_targets_below directory result)
   set(${result} ${targets} PARENT_SCOPE)
 endfunction()
 
-collwire_targets_below(${CMAKE_SOURCE_DIR}/correlate all_targets)
-collwire_targets_below(${CMAKE_SOURCE_DIR}/tests/unit test_targets)
-list(APPEND all_targets ${test_targets})
+collwire_targets_below(${CMAKE_SOURCE_DIR} all_targets)
 set(unity_targets "")
 set(unity_lines "")
 foreach(target IN LISTS all_targets)
@@ -45,9 +42,22 @@ foreach(line IN LISTS apart)
   list(POP_FRONT line target)
   set_source_files_properties(${line} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endforeach()
+
+# collwire_compile_apart(FOLDER SOURCE...)
+function(collwire_compile_apart folder)
+  set(sources ${ARGN}) # list() does not see ARGN
+  list(TRANSFORM sources PREPEND ${CMAKE_SOURCE_DIR}/${folder}/)
+  set_source_files_properties(${sources} DIRECTORY ${CMAKE_SOURCE_DIR}/${folder} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
 # Names that they have in common with a header, or through a using-declaration.
-foreach(source cupti_received.cpp capture_rotation_test.cpp capture_storage_test.cpp capture_writer_test.cpp model_nccl_queue_pairs_test.cpp
-    nccl_reader_test.cpp record_machine_test.cpp)
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/unit/${source} DIRECTORY ${CMAKE_SOURCE_DIR}/tests/unit
-    PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-endforeach()
+if(TARGET nccl_test)
+  collwire_compile_apart(tests/unit cupti_received.cpp capture_rotation_test.cpp capture_storage_test.cpp capture_writer_test.cpp
+    model_nccl_queue_pairs_test.cpp nccl_reader_test.cpp record_machine_test.cpp)
+endif()
+# Fuzz targets have functions of their own in place of these.
+collwire_compile_apart(userspace/process process_view.cpp)
+collwire_compile_apart(userspace/doctor doctor.cpp render_json.cpp render_screen.cpp render_text.cpp)
+collwire_compile_apart(userspace/inspect inspect.cpp)
+collwire_compile_apart(userspace/record recorder.cpp)
+collwire_compile_apart(userspace/nccl/layout isolated_layout.cpp save_layout.cpp)
+collwire_compile_apart(tools/cli read_file.cpp)

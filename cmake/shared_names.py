@@ -12,6 +12,7 @@ import sys
 TYPE = re.compile(r"(?:struct|class|enum class|enum|union) (?:\[\[\w+\]\] )?(\w+)|using (\w+) =")
 WORDS = r"(?:\[\[\w+\]\] |static |constinit |constexpr |inline |const |thread_local |template <[^>]*> )*"
 VALUE = re.compile(WORDS + r"[\w:<>,*& \[\]]+?[ *&](\w+)(?:\[[^\]]*\])*(?: =|\{|\(|;)")
+MORE = re.compile(r", (\w+) = ")
 NO_VALUE = (" ", "}", "using ", "return ", "//", "#", "TEST", "namespace ", "friend ", "extern ")
 
 
@@ -28,6 +29,7 @@ def names_of(path):
             elif (is_unnamed or line.startswith(("static ", "constexpr "))) and not line.startswith(NO_VALUE):
                 if value := VALUE.match(line):
                     names.add(value.group(1))
+                    names.update(MORE.findall(line))
     return names
 
 

@@ -65,6 +65,19 @@ TEST(RdmaDevices, InfiniBandHca) {
     EXPECT_EQ(device.ports[0].gids[0].gid[8], 0x50);
 }
 
+TEST(RdmaDevices, SkipsGidTables) {
+    const Tree tree;
+    tree.pci_device("mlx5_0", "0000:17:00.0", "mlx5_core");
+    tree.port("mlx5_0", 1, "InfiniBand", "400 Gb/sec (4X NDR)");
+    const auto whole = scan_rdma_devices(tree.root(), facts_of({{"mlx5_0", 7}}));
+    const auto quick = scan_rdma_devices(tree.root(), facts_of({{"mlx5_0", 7}}), GidTables::Skip);
+    ASSERT_EQ(quick.size(), 1u);
+    ASSERT_EQ(quick[0].ports.size(), 1u);
+    EXPECT_EQ(whole[0].ports[0].gids.size(), 1u);
+    EXPECT_TRUE(quick[0].ports[0].gids.empty());
+    EXPECT_EQ(quick[0].ports[0].record.port_guid, whole[0].ports[0].record.port_guid);
+}
+
 TEST(RdmaDevices, RoceFunctionWithTwoPorts) {
     const Tree tree;
     tree.pci_device("mlx5_2", "10000:e1:00.1", "mlx5_core");

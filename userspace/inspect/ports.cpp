@@ -56,7 +56,7 @@ void put_bytes(Port &port, std::string_view name, std::uint64_t by) {
 PortCounters::PortCounters(const std::string &root) {
     std::uint32_t next_id = 0;
     for (const inventory::RdmaDevice &device :
-         scan_rdma_devices(root, inventory::read_netlink_facts()))
+         scan_rdma_devices(root, inventory::read_netlink_facts(), inventory::GidTables::Skip))
         for (const inventory::RdmaPort &port : device.ports) {
             Opened opened;
             opened.port.device = device.name;

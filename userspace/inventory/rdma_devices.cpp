@@ -231,7 +231,8 @@ cw_port read_port(const std::string &root, const RdmaDevice &device, std::uint32
     return record;
 }
 
-std::vector<RdmaDevice> scan_rdma_devices(const std::string &root, const NetlinkFacts &facts) {
+std::vector<RdmaDevice> scan_rdma_devices(const std::string &root, const NetlinkFacts &facts,
+                                          GidTables gids) {
     std::vector<RdmaDevice> devices;
     for (const std::string &name : rdma_device_names(root)) {
         RdmaDevice device;
@@ -242,7 +243,8 @@ std::vector<RdmaDevice> scan_rdma_devices(const std::string &root, const Netlink
         device.record.n_ports = static_cast<std::uint32_t>(ports.size());
         for (const std::uint32_t port : ports) {
             RdmaPort entry{read_port(root, device, port, facts), {}};
-            entry.gids = read_gids(root, device, entry.record);
+            if (gids == GidTables::Read)
+                entry.gids = read_gids(root, device, entry.record);
             device.ports.push_back(std::move(entry));
         }
         devices.push_back(std::move(device));

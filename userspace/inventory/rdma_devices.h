@@ -44,9 +44,12 @@ std::vector<std::string> rdma_device_names(const std::string &root);
 // from here on, by its place in the list, so that its records still belong together.
 inline constexpr std::uint32_t first_unknown_index = 0xffff0000;
 
-// Everything, GID tables included (three files an entry: some ms for a device with 256 entries).
-// Record times are 0.
-std::vector<RdmaDevice> scan_rdma_devices(const std::string &root, const NetlinkFacts &facts);
+// Reading a GID table is three files an entry: some ms for a device with 256 entries.
+enum class GidTables : std::uint8_t { Read, Skip };
+
+// Everything. Record times are 0.
+std::vector<RdmaDevice> scan_rdma_devices(const std::string &root, const NetlinkFacts &facts,
+                                          GidTables gids = GidTables::Read);
 // One port without its GID table. device: name, index and flags are used.
 cw_port read_port(const std::string &root, const RdmaDevice &device, std::uint32_t port,
                   const NetlinkFacts &facts);

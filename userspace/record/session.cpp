@@ -309,7 +309,7 @@ std::unique_ptr<source::Source> RecordSession::make_posts(const RecordOptions &o
         };
     }
     for (const inventory::RdmaDevice &device :
-         scan_rdma_devices("", inventory::read_netlink_facts())) {
+         scan_rdma_devices("", inventory::read_netlink_facts(), inventory::GidTables::Skip)) {
         const std::string driver = device.record.driver;
         posts.devices.push_back(
             {device.record.name, driver, counts_frames && driver == "rdma_rxe"});

@@ -63,7 +63,8 @@ void CountersSource::refresh() {
     names_ = inventory::rdma_device_names(options_.root);
     facts_ = options_.netlink();
     std::vector<Port> ports;
-    for (inventory::RdmaDevice &device : scan_rdma_devices(options_.root, facts_)) {
+    for (inventory::RdmaDevice &device :
+         scan_rdma_devices(options_.root, facts_, inventory::GidTables::Skip)) {
         const std::vector<inventory::RdmaPort> scanned = std::move(device.ports);
         device.ports.clear();
         for (const inventory::RdmaPort &entry : scanned) {

@@ -219,8 +219,7 @@ Result<void> NcclLibraries::add_file(const std::string &path) {
     if (status && library_of(status->identity) != nullptr)
         return {};
     using enum nccl::FileCheck::Verdict;
-    const auto check =
-        nccl::check_for_nccl(std::vector{file->own_path()}, OF_A_NAMED_FILE).front();
+    const auto check = nccl::check_for_nccl(std::vector{file->own_path()}, OF_A_NAMED_FILE).front();
     if (check.verdict == Silent || check.verdict == NotReached)
         return error(ErrorKind::Failed,
                      fmt::format("{}: its file system does not answer, or every CPU is busy. Fix: "
