@@ -281,6 +281,13 @@ class Package(unittest.TestCase):
         words = container["args"][0].split("exec ")[1].split()
         self.assertLessEqual({word for word in words if word.startswith("-")}, self.verbs[("record",)])
 
+    def test_unit_hides_nothing_that_is_read(self):
+        """/proc/kallsyms, /lib/modules, other processes, network namespaces, and devices: what implies DeviceAllow= closes all others."""
+        with open(os.path.join(self.prefix, "lib/systemd/system/collwire-record.service"), encoding="utf-8") as file:
+            settings = set(re.findall(r"^(\w+)=", file.read(), re.MULTILINE))
+        self.assertEqual(settings & {"ProtectKernelTunables", "ProtectKernelModules", "ProtectKernelLogs", "ProtectClock", "ProtectProc", "ProcSubset",
+                                     "PrivateDevices", "DeviceAllow", "DevicePolicy", "PrivateNetwork", "PrivateUsers", "InaccessiblePaths"}, set())
+
     @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd-analyze is not installed")
     def test_systemd_accepts_the_unit(self):
         root = os.path.join(self.directory, "units")

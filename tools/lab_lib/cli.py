@@ -37,6 +37,7 @@ class Setup:
     path: list
     env: dict
     modules: str = ""         # a directory of modules that go before the kernel's own
+    systemd: bool = False     # it is the first process of each node
     kernel: object = None
     module_tree: str = ""     # what the nodes have as /lib/modules
     initramfs: str = ""
@@ -61,6 +62,7 @@ def _arguments(words):
     parser.add_argument("--cpus", type=int, default=1, help="CPUs of a node (default 1)")
     parser.add_argument("--memory", type=int, default=2048, metavar="MIB", help="memory of a node (default 2048)")
     parser.add_argument("--modules", metavar="DIR", help="kernel modules (*.ko) that the nodes load instead of the kernel's own of the same name")
+    parser.add_argument("--systemd", action="store_true", help="systemd is the first process of each node, and starts the job")
     parser.add_argument("--fetch", action="store_true", help="only fetch the kernel into the cache")
     args = parser.parse_args(words)
     if not args.fetch and not (args.job and args.out):
@@ -91,7 +93,7 @@ def _setup(args):
         check_path(entry, "the path")
     return Setup(nodes=args.nodes, nics=args.nics, mtu=args.mtu, cpus=args.cpus, memory_mib=args.memory, job=job, out=os.path.abspath(args.out),
                  pcap=args.pcap, limit_s=args.limit, boot_limit_s=args.boot_limit, faults=args.fault, path=path,
-                 env=dict(pair.split("=", 1) for pair in args.env), modules=os.path.abspath(args.modules) if args.modules else "")
+                 env=dict(pair.split("=", 1) for pair in args.env), modules=os.path.abspath(args.modules) if args.modules else "", systemd=args.systemd)
 
 
 def _claim(out):
@@ -124,7 +126,7 @@ def main(words):
             progress(f"kernel {kernel.release} ({kernel.version}) is in {kernel.directory}")
             return 0
         setup = _setup(args)
-        needs.check(setup.pcap)
+        needs.check(setup.pcap, setup.systemd)
         for text in setup.faults:
             faults.Fault(text, Fabric(setup.nodes, setup.nics, setup.mtu))
         _claim(setup.out)

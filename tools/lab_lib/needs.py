@@ -15,7 +15,7 @@ _TOOLS = {
 }
 
 
-def check(pcap):
+def check(pcap, systemd=False):
     """Raises NotPossible for the first missing part. Creates the device node /dev/net/tun if only that is missing."""
     if os.geteuid() != 0:
         raise NotPossible("the lab needs root (network namespace, taps). Fix: run it with sudo")
@@ -27,6 +27,8 @@ def check(pcap):
     missing = sorted({package for tool, package in tools.items() if not shutil.which(tool)})
     if missing:
         raise NotPossible(f"not installed: {', '.join(missing)}. Fix: apt-get install {' '.join(missing)} (or tools/install-deps)")
+    if systemd and not os.path.exists("/lib/systemd/systemd"):
+        raise NotPossible("no /lib/systemd/systemd. Fix: apt-get install systemd udev")
     initramfs.busybox()  # raises NotPossible, too
     if not os.path.exists("/proc/self/stat"):
         raise NotPossible("/proc is not mounted. Fix: mount -t proc proc /proc")

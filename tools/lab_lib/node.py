@@ -69,7 +69,7 @@ class Node:
         values = {
             "LAB_INIT": os.path.join(os.path.dirname(os.path.realpath(__file__)), "node-init.sh"),
             "LAB_MODULES": setup.module_tree, "LAB_JOB": setup.job, "LAB_NICS": setup.nics, "LAB_MTU": setup.mtu,
-            "LAB_PATH": ":".join(setup.path), "NODE": self.number, "NODES": setup.nodes,
+            "LAB_PATH": ":".join(setup.path), "LAB_SYSTEMD": int(setup.systemd), "NODE": self.number, "NODES": setup.nodes,
         }
         exported = {"LAB_CHANNEL": "/dev/ttyS1"}
         for node in range(setup.nodes):

@@ -27,7 +27,8 @@ Result<std::shared_ptr<const std::string>> shared_kallsyms() {
     if (read.empty())
         return error(ErrorKind::Unsupported,
                      "cannot read /proc/kallsyms: no kernel function can be found. Fix: run as "
-                     "root on a kernel with CONFIG_KALLSYMS=y");
+                     "root on a kernel with CONFIG_KALLSYMS=y; in a unit of systemd, without "
+                     "ProtectKernelTunables=");
     auto text = std::make_shared<const std::string>(std::move(read));
     current = text;
     return text;
