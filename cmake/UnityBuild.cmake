@@ -54,10 +54,11 @@ if(TARGET nccl_test)
   collwire_compile_apart(tests/unit cupti_received.cpp capture_rotation_test.cpp capture_storage_test.cpp capture_writer_test.cpp
     model_nccl_queue_pairs_test.cpp nccl_reader_test.cpp record_machine_test.cpp)
 endif()
-# Fuzz targets have functions of their own in place of these.
-collwire_compile_apart(userspace/process process_view.cpp)
-collwire_compile_apart(userspace/doctor doctor.cpp render_json.cpp render_screen.cpp render_text.cpp)
-collwire_compile_apart(userspace/inspect inspect.cpp)
-collwire_compile_apart(userspace/record recorder.cpp)
-collwire_compile_apart(userspace/nccl/layout isolated_layout.cpp save_layout.cpp)
-collwire_compile_apart(tools/cli read_file.cpp)
+# Fuzz targets have functions of their own in place of a library's. Its object file now has others that are needed, too; the linker takes the first definition.
+collwire_targets_below(${CMAKE_SOURCE_DIR}/tests/fuzz fuzz_targets)
+foreach(target IN LISTS fuzz_targets)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "EXECUTABLE")
+    target_link_options(${target} PRIVATE -Wl,--allow-multiple-definition)
+  endif()
+endforeach()

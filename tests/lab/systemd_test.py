@@ -42,7 +42,7 @@ MOST_BYTES, MOST_TASKS = 2 << 30, 64
 def package_in(directory):
     subprocess.run(["cpack", "-G", "DEB", "--config", os.path.join(harness.ROOT, "build", "release", "CPackConfig.cmake"), "-B", directory],
                    stdout=subprocess.DEVNULL, check=True)
-    package, = glob.glob(os.path.join(directory, "*.deb"))
+    package, = glob.glob(os.path.join(directory, "collwire_*.deb"))
     return package
 
 

@@ -3,6 +3,7 @@
 """Which kernel the lab takes when the archive has another one, or cannot be reached. No network: the archive is a stand-in."""
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -28,7 +29,7 @@ class Archive:
     reachable = True
     asked = 0
 
-    def __init__(self, _directory, _suites):
+    def __init__(self, _directory, _suites, archive="debian"):
         pass
 
     def update(self):
@@ -133,6 +134,18 @@ class Kernels(unittest.TestCase):
         Archive.reachable = False
         self.age()
         self.assertIn("using the cached linux-image-7.2-amd64 7.2-1", self.get()[2])
+
+    def test_a_package_of_ubuntu_with_another_hash_is_refused(self):
+        path = os.path.join(self.cache, "linux-image-5.1_5.1-1_amd64.deb")
+        with open(path, "w", encoding="ascii") as file:
+            file.write("other bytes")
+        hashes = {"linux-image-5.1": "7b5e0ab9b1a25c1e7cf5a4bd98c2b9b2f0a1a1b0e6b1a2c3d4e5f60718293a4b"}
+        with self.assertRaisesRegex(LabError, "linux-image-5.1_5.1-1_amd64.deb: SHA-256"):
+            kernels.check_hashes([path], {"sha256": hashes})
+        hashes["linux-image-5.1"] = hashlib.sha256(b"other bytes").hexdigest()
+        kernels.check_hashes([path], {"sha256": hashes})
+        with self.assertRaises(LabError):
+            kernels.check_hashes([path], {"sha256": {}})
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A private apt with its own sources, lists and cache: fetches packages of another suite without touching the machine's apt."""
+"""A private apt with its own sources, lists and cache: fetches packages of another suite, of Debian or Ubuntu, without touching the machine's apt."""
 
 import glob
 import os
@@ -10,6 +10,7 @@ from .report import NotPossible
 
 DEFAULT_MIRROR = "http://deb.debian.org/debian"
 DEFAULT_SECURITY_MIRROR = "http://deb.debian.org/debian-security"
+DEFAULT_UBUNTU_MIRROR = "http://archive.ubuntu.com/ubuntu"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 # Settings of the machine for reaching the archive. The rest of its apt configuration is not used.
@@ -47,27 +48,35 @@ def mirrors():
     return main, security
 
 
+def ubuntu_mirror():
+    """The Ubuntu mirror of this machine or of its environment (as tools/bare-root has it), else the default above. It has the security updates, too."""
+    own = [uri for uri in _machine_uris() if uri.endswith("/ubuntu")]
+    return os.environ.get("COLLWIRE_UBUNTU_MIRROR") or (own or [DEFAULT_UBUNTU_MIRROR])[0]
+
+
 def _machine_settings():
     result = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=False)
     return [line for line in result.stdout.splitlines() if _KEPT_SETTING.match(line)]
 
 
 class PrivateApt:
-    """apt for the given Debian suites (amd64), with all its state in one directory."""
+    """apt for the given suites of an archive (amd64), with all its state in one directory. Debian has no keys of Ubuntu: the caller compares the hashes of
+    what it fetches from there."""
 
-    def __init__(self, directory, suites, components="main"):
-        if not os.path.exists(KEYRING):
+    def __init__(self, directory, suites, components="main", archive="debian"):
+        if archive == "debian" and not os.path.exists(KEYRING):
             raise NotPossible(f"{KEYRING} is missing: Debian packages cannot be verified. "
                            "Fix: apt-get install debian-archive-keyring")
+        trust = f"signed-by={KEYRING}" if archive == "debian" else "trusted=yes"
         self._directory = directory
         for name in ("lists/partial", "cache/archives/partial", "log"):
             os.makedirs(os.path.join(directory, name), exist_ok=True)
-        main, security = mirrors()
+        main, security = mirrors() if archive == "debian" else (ubuntu_mirror(),) * 2
         lines = []
         for suite in suites:
             uri = security if suite.endswith("-security") else main
             # A stale mirror is safe here: signatures are still checked, and versions are pinned.
-            lines.append(f"deb [arch=amd64 signed-by={KEYRING} check-valid-until=no] {uri} {suite} {components}\n")
+            lines.append(f"deb [arch=amd64 {trust} check-valid-until=no] {uri} {suite} {components}\n")
         self._write("sources.list", "".join(lines))
         self._write("status", "")
         settings = [f'Dir::Etc::{name} "/dev/null";' for name in ("parts", "main", "sourceparts", "preferences", "preferencesparts")]
@@ -97,9 +106,9 @@ class PrivateApt:
         result = self._run("apt-get", "update", "-q")
         if result.returncode != 0 or re.search(r"^(E|Err|W: Failed)", result.stdout + result.stderr, re.MULTILINE):
             reason = [line for line in (result.stdout + result.stderr).splitlines() if line.startswith(("E:", "W:", "Err"))]
-            raise NotPossible("cannot fetch the package lists of Debian: "
+            raise NotPossible("cannot fetch the package lists: "
                            + (reason[0] if reason else f"apt-get update exited with {result.returncode}")
-                           + ". Fix: check the network, the proxy settings of apt and the Debian mirror in its sources")
+                           + ". Fix: check the network, the proxy settings of apt and the mirror in its sources")
 
     def names(self, prefix):
         return self._run("apt-cache", "pkgnames", prefix).stdout.split()
@@ -120,7 +129,7 @@ class PrivateApt:
         if result.returncode != 0:
             reason = [line for line in result.stderr.splitlines() if line.startswith("E:")]
             raise NotPossible(f"cannot download {packages[0][0]}: {reason[0] if reason else result.returncode}. "
-                           "Fix: check the network and the Debian mirror in apt's sources")
+                           "Fix: check the network and the mirror in apt's sources")
         return [os.path.join(directory, name) for name in sorted(set(os.listdir(directory)) - before) if name.endswith(".deb")]
 
 

@@ -9,6 +9,7 @@ import lzma
 import os
 import stat
 import struct
+import subprocess
 
 from .report import LabError, NotPossible
 
@@ -65,6 +66,11 @@ def _module_bytes(path):
         return data
     if path.endswith(".ko.xz"):
         return lzma.decompress(data)
+    if path.endswith(".ko.zst"):
+        done = subprocess.run(["zstd", "--decompress", "--stdout", path], capture_output=True, check=False)
+        if done.returncode == 0:
+            return done.stdout
+        raise LabError(f"{path}: {done.stderr.decode(errors='replace').strip()}. Fix: apt-get install zstd")
     raise LabError(f"{path}: unknown compression of a kernel module. Fix: pin another kernel in tools/lab_lib/kernels.json")
 
 

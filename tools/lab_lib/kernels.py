@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stock Debian kernels: the versions of kernels.json, fetched, unpacked and cached. Nothing is installed on the machine."""
+"""Stock kernels of Debian and Ubuntu: the versions of kernels.json, fetched, unpacked and cached. Nothing is installed on the machine."""
 
 import fcntl
 import glob
+import hashlib
 import json
 import os
 import re
@@ -70,8 +71,9 @@ def _resolve(apt, series, entry):
         if entry["image"]:
             progress(f"note: {entry['image']} {entry['version']} is not in the archive any more, using {chosen[0]} {chosen[1]}")
     name, version, depends = chosen
-    # From 7.2 on the image is an empty package that depends on these three.
+    # Debian's from 7.2 on is an empty package that depends on these three; Ubuntu's depends on its modules.
     parts = re.findall(r"(linux-(?:base|binary|modules)-[0-9][^ ,|]*)", depends)
+    parts += [name.replace("linux-image-", prefix) for prefix in entry.get("with", [])]
     return [(name, version)] + [(part, version) for part in parts]
 
 
@@ -80,6 +82,17 @@ def _only(pattern, what):
     if len(found) != 1:
         raise LabError(f"expected one {what} in the kernel package, found {len(found)} ({pattern}). Fix: remove the lab's cache and try again")
     return found[0]
+
+
+def check_hashes(debs, entry):
+    """Packages of Ubuntu come without a check of signatures."""
+    for deb in debs:
+        expected = entry["sha256"].get(os.path.basename(deb).split("_")[0])
+        with open(deb, "rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != expected:
+            raise LabError(f"{os.path.basename(deb)}: SHA-256 {found}, not {expected} as in tools/lab_lib/kernels.json. "
+                           "Fix: another mirror (COLLWIRE_UBUNTU_MIRROR)")
 
 
 def _unpack(debs, packages, staging):
@@ -107,8 +120,9 @@ def _unpack(debs, packages, staging):
 
 
 def _fetch(cache, series, entry):
-    progress(f"fetching kernel {series} from Debian {entry['suites'][0]}")
-    apt = debian_apt.PrivateApt(os.path.join(cache, "apt", series), entry["suites"])
+    archive = entry.get("archive", "debian")
+    progress(f"fetching kernel {series} from {archive.capitalize()} {entry['suites'][0]}")
+    apt = debian_apt.PrivateApt(os.path.join(cache, "apt", series), entry["suites"], archive=archive)
     apt.update()
     packages = _resolve(apt, series, entry)
     final = os.path.join(cache, "kernels", f"{series}_{packages[0][0]}_{packages[0][1]}")
@@ -116,6 +130,8 @@ def _fetch(cache, series, entry):
         staging = os.path.join(cache, "kernels", f"staging-{series}")
         os.makedirs(staging)
         debs = apt.download(packages, staging)
+        if archive != "debian":
+            check_hashes(debs, entry)
         _unpack(debs, packages, staging)
         shutil.rmtree(final, ignore_errors=True)
         os.rename(staging, final)
@@ -154,7 +170,7 @@ def _any_cached(cache, series):
 
 
 def get(series):
-    """The kernel of a series of kernels.json: from the cache, else from Debian's archive. One that the archive no longer has, or
+    """The kernel of a series of kernels.json: from the cache, else from its archive. One that the archive no longer has, or
     that cannot be fetched now, is stood in for by another of its series, with a note. Raises LabError."""
     entry = catalogue()[series]
     cache = cache_directory()
