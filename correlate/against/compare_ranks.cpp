@@ -5,6 +5,8 @@
 #include <map>
 
 #include "correlate/against/parts.h"
+#include "correlate/report/units.h"
+#include "correlate/roles/label.h"
 
 namespace collwire::against {
 namespace {
@@ -13,11 +15,13 @@ std::string number_text(const RunRows &run, const std::vector<std::uint64_t> &co
     std::map<std::pair<std::int64_t, std::string>, std::uint64_t> kinds;
     for (const std::uint64_t comm : comms)
         if (const auto *row = run.communicator(comm))
-            ++kinds[{row->n_ranks, row->name.value_or("")}];
+            ++kinds[{row->n_ranks, row->name ? " named " + report::printable(*row->name)
+                                   : row->guessed_role
+                                       ? fmt::format(" ({})", roles::mark_of(*row->guessed_role))
+                                       : ""}];
     std::vector<std::string> texts;
     for (const auto &[kind, n] : kinds)
-        texts.push_back(fmt::format("{} of {} ranks{}{}", n, kind.first,
-                                    kind.second.empty() ? "" : " named ", kind.second));
+        texts.push_back(fmt::format("{} of {} ranks{}", n, kind.first, kind.second));
     return list_text(texts, 4);
 }
 

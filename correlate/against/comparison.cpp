@@ -61,8 +61,8 @@ std::string_view verdict_name(VerdictCode code) {
 }
 
 std::string comm_text(const CommPair &pair) {
-    return fmt::format("comm {}{}{}", pair.a, pair.name.empty() ? "" : " ",
-                       report::printable(pair.name));
+    const std::string label = label_of(pair);
+    return fmt::format("comm {}{}{}", pair.a, label.empty() ? "" : " ", label);
 }
 
 std::string list_text(const std::vector<std::string> &names, std::size_t most) {

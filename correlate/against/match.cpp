@@ -10,6 +10,9 @@
 
 #include <fmt/format.h>
 
+#include "correlate/report/units.h"
+#include "correlate/roles/label.h"
+
 namespace collwire::against {
 namespace {
 
@@ -152,7 +155,9 @@ void pair_up(Candidate &a, Candidate &b, MatchedBy by, std::vector<CommPair> &pa
                      .by = by,
                      .n_ranks_a = a.row->n_ranks,
                      .n_ranks_b = b.row->n_ranks,
-                     .name = a.name()});
+                     .name = a.name(),
+                     .guessed_role_a = a.row->guessed_role.value_or(""),
+                     .guessed_role_b = b.row->guessed_role.value_or("")});
 }
 
 // Pairs of equal keys in the order of creation; keys are made by `key_of`, absent: no match.
@@ -217,6 +222,13 @@ std::string_view matched_by_name(MatchedBy by) {
         break;
     }
     return "gpus";
+}
+
+std::string label_of(const CommPair &pair) {
+    if (!pair.name.empty())
+        return report::printable(pair.name);
+    const auto &[a, b] = std::tie(pair.guessed_role_a, pair.guessed_role_b);
+    return a.empty() || b.empty() || a == b ? roles::mark_of(a.empty() ? b : a) : std::string();
 }
 
 Matches match_communicators(const RunRows &a, const RunRows &b) {

@@ -25,6 +25,8 @@ struct CommPair {
     MatchedBy by = MatchedBy::Layout;
     std::int64_t n_ranks_a = 0, n_ranks_b = 0;
     std::string name; // empty: none
+    // Of those without a name (docs/roles.md); empty: none.
+    std::string guessed_role_a, guessed_role_b;
 };
 
 // A rank's place in its job: of its node, and of its GPU in the node.
@@ -42,6 +44,9 @@ struct Matches {
     std::vector<std::uint64_t> only_a, only_b;
     RankPlaces places_a, places_b;
 };
+
+// "data0", "tp?"; empty: neither, or the two runs have different ones.
+[[nodiscard]] std::string label_of(const CommPair &pair);
 
 [[nodiscard]] Matches match_communicators(const RunRows &a, const RunRows &b);
 

@@ -113,6 +113,8 @@ std::string render_json(const Comparison &comparison, std::string_view tool_vers
         communicators.push_back({{"a", pair.a},
                                  {"b", pair.b},
                                  {"name", text_or_null(pair.name)},
+                                 {"a_guessed_role", text_or_null(pair.guessed_role_a)},
+                                 {"b_guessed_role", text_or_null(pair.guessed_role_b)},
                                  {"matched_by", matched_by_name(pair.by)},
                                  {"a_n_ranks", pair.n_ranks_a},
                                  {"b_n_ranks", pair.n_ranks_b}});

@@ -113,8 +113,9 @@ void put_operations(std::string &text, const Comparison &comparison, const Rende
         const OperationGroup &group = comparison.groups[i];
         const CommPair &pair = comparison.matches.pairs[group.pair];
         const TimeComparison &time = group.of(Metric::Time), &spread = group.of(Metric::Spread);
-        table.add({fmt::format("{}{}{}", pair.a, is_guess(pair.by) ? "?" : "",
-                               pair.name.empty() ? "" : " " + report::printable(pair.name)),
+        const std::string label = label_of(pair);
+        table.add({fmt::format("{}{}{}{}", pair.a, is_guess(pair.by) ? "?" : "",
+                               label.empty() ? "" : " ", label),
                    group_text(group), report::grouped(group.a.count),
                    report::grouped(group.b.count), choice_text(group.a), choice_text(group.b),
                    time_text(time, time.usual_a, time.n_a), time_text(time, time.usual_b, time.n_b),
@@ -127,11 +128,11 @@ void put_operations(std::string &text, const Comparison &comparison, const Rende
     if (comparison.groups.size() > n)
         text += fmt::format("  and {} more: --rows {}\n", comparison.groups.size() - n,
                             comparison.groups.size());
-    text +=
-        "  times: medians of means (docs/against.md); time: from the launch to the end on the "
-        "slowest rank; spread: from "
-        "the first rank's call to the last one's\n  alike: the difference is not larger than "
-        "the spread of each run; *: and other choices; ?: the communicator's match is a guess\n";
+    text += "  times: medians of means (docs/against.md); time: from the launch to the end on the "
+            "slowest rank; spread: from "
+            "the first rank's call to the last one's\n  alike: the difference is not larger than "
+            "the spread of each run; *: and other choices; ?: the communicator's match, or its "
+            "role, is a guess\n";
 }
 
 } // namespace

@@ -14,6 +14,7 @@
 #include "correlate/diagnose/network.h"
 #include "correlate/diagnose/unready.h"
 #include "correlate/inspect/job_text.h"
+#include "correlate/roles/label.h"
 
 namespace collwire::diagnose {
 namespace {
@@ -24,6 +25,19 @@ using inspect::Thread;
 constexpr std::size_t MOST_MISSING_NAMED = 4;
 // A process that is throttled for a tenth of the time is slow by that.
 constexpr std::uint64_t SLOW_DIVISOR = 10;
+
+// Communicators of captures that share a hash may have different ones.
+std::string role_of(const Communicator &comm, const std::vector<CapturedRole> &roles) {
+    const CapturedRole *found = nullptr;
+    for (const CapturedRole &role : roles) {
+        if (role.hash != comm.hash || role.n_ranks != comm.n_ranks)
+            continue;
+        if (found != nullptr && found->guessed_role != role.guessed_role)
+            return {};
+        found = &role;
+    }
+    return found == nullptr ? std::string() : found->guessed_role;
+}
 
 std::uint64_t behind_by(const Communicator &comm, std::int32_t rank) {
     const auto found = std::ranges::find(comm.behind, rank, &Behind::rank);
@@ -299,13 +313,15 @@ std::string name_of(const Communicator &comm, std::int32_t rank) {
 }
 
 std::string title_of(const Communicator &comm) {
-    return fmt::format("{} ({} ranks)",
-                       comm.name.empty() ? fmt::format("{:#018x}", comm.hash) : comm.name,
-                       comm.n_ranks);
+    return roles::title_of(comm.name, comm.hash, comm.guessed_role, comm.n_ranks);
 }
 
-Diagnosis diagnose(const std::vector<inspect::Inspection> &inspections) {
+Diagnosis diagnose(const std::vector<inspect::Inspection> &inspections,
+                   const std::vector<CapturedRole> &roles) {
     Diagnosis diagnosis = gather(inspections);
+    for (Communicator &comm : diagnosis.communicators)
+        if (comm.name.empty() && !comm.is_ambiguous)
+            comm.guessed_role = role_of(comm, roles);
     for (Communicator &comm : diagnosis.communicators) {
         find_causes(comm);
         find_waiting_calls(comm);

@@ -63,6 +63,7 @@ struct Behind {
 struct Communicator {
     std::uint64_t hash = 0;
     std::string name;
+    std::string guessed_role; // from captures (docs/roles.md); empty: none, or it has a name
     std::int32_t n_ranks = 0;
     std::vector<Rank> ranks;           // the inspected ones, by rank
     std::vector<std::int32_t> missing; // the ranks without an inspection
@@ -129,10 +130,18 @@ struct Diagnosis {
     std::vector<verdict::Verdict> verdicts;
 };
 
-// `inspections` must outlive the result.
-[[nodiscard]] Diagnosis diagnose(const std::vector<inspect::Inspection> &inspections);
+// What captures of the same job show a communicator to be for, which inspections do not.
+struct CapturedRole {
+    std::uint64_t hash = 0;
+    std::int32_t n_ranks = 0;
+    std::string guessed_role;
+};
 
-// "dp (4 ranks)"
+// `inspections` must outlive the result.
+[[nodiscard]] Diagnosis diagnose(const std::vector<inspect::Inspection> &inspections,
+                                 const std::vector<CapturedRole> &roles = {});
+
+// As roles::title_of(): "dp (4 ranks)"
 [[nodiscard]] std::string title_of(const Communicator &comm);
 // "rank 37 (gpu-0417, pid 9120)", also with pod and container; without an inspection "rank 37"
 [[nodiscard]] std::string name_of(const Communicator &comm, std::int32_t rank);

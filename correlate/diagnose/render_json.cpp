@@ -106,6 +106,7 @@ Json communicator_json(const Communicator &comm) {
         causes.push_back(cause_json(comm, cause));
     return {{"hash", fmt::format("{:#018x}", comm.hash)},
             {"name", comm.name.empty() ? Json(nullptr) : Json(comm.name)},
+            {"guessed_role", text_or_null(comm.guessed_role)},
             {"n_ranks", comm.n_ranks},
             {"stuck", comm.is_stuck},
             {"ambiguous", comm.is_ambiguous},

@@ -15,6 +15,7 @@
 #include "correlate/nccl/common_clock.h"
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/parts.h"
+#include "correlate/roles/guess_roles.h"
 
 namespace collwire::find {
 namespace {
@@ -60,6 +61,8 @@ public:
         }
         if (result.operations.empty())
             result.none = why_none();
+        else
+            add_roles(result);
         return result;
     }
 
@@ -205,6 +208,12 @@ private:
             return state.has_called && !(line_.is_unfinished && state.ended == Ended::Yes);
         }
         return true;
+    }
+
+    void add_roles(FindResult &result) const {
+        const std::vector<roles::RoleGuess> guesses = roles::guess_roles(model_);
+        for (FoundOperation &found : result.operations)
+            found.guessed_role = roles::guessed_role_name(guesses[found.communicator].role);
     }
 
     FoundOperation describe(const Candidate &candidate) {

@@ -37,6 +37,7 @@ enum class Position : std::uint8_t {
 
 struct FoundOperation {
     model::Index communicator = model::NONE;
+    std::string guessed_role;             // of it; empty: none, or it has a name (docs/roles.md)
     bool is_pair = false;                 // a send and its receive
     model::Index operation = model::NONE; // in NcclFacts::collectives, or p2p
     Position position = Position::NotCompared;

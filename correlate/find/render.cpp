@@ -12,6 +12,7 @@
 #include "correlate/report/job_lines.h"
 #include "correlate/report/units.h"
 #include "correlate/report/window_text.h"
+#include "correlate/roles/label.h"
 
 namespace collwire::find {
 namespace {
@@ -82,8 +83,9 @@ std::string title_of(const model::Model &model, const FoundOperation &found) {
             : fmt::format("{}, operation {}{}", nccl::func_text(operation.func), operation.seq,
                           operation.seq_base < nccl::SeqBase::Launched ? " of those that were read"
                                                                        : "");
-    return fmt::format("{}{} ({} ranks): {}, {}",
-                       comm.name.empty() ? "" : report::printable(comm.name) + " ",
+    const std::string label =
+        comm.name.empty() ? roles::mark_of(found.guessed_role) : report::printable(comm.name);
+    return fmt::format("{}{}{} ({} ranks): {}, {}", label, label.empty() ? "" : " ",
                        nccl::hash_text(comm.hash), comm.n_ranks, what,
                        size ? report::human_bytes(*size)
                             : fmt::format("{} elements", report::grouped(operation.count)));
@@ -195,6 +197,8 @@ Json found_json(const model::Model &model, const FoundOperation &found) {
     const model::Known size = nccl::size_bytes(operation);
     return {{"communicator", nccl::hash_text(comm.hash)},
             {"communicator_name", comm.name},
+            {"communicator_guessed_role",
+             found.guessed_role.empty() ? Json(nullptr) : Json(found.guessed_role)},
             {"n_ranks", comm.n_ranks},
             {"p2p", found.is_pair},
             {"op", found.is_pair ? "SendRecv" : nccl::func_text(operation.func)},

@@ -41,7 +41,8 @@ std::string operation_text(const nccl::Operation &operation) {
 
 class Finder {
 public:
-    explicit Finder(const Model &model) : model_(model), nccl_(model.nccl), clock_(model) {}
+    Finder(const Model &model, const std::vector<roles::RoleGuess> &guesses)
+        : model_(model), guesses_(guesses), nccl_(model.nccl), clock_(model) {}
 
     Standings run() {
         for (const nccl::EndedProcess &ended : nccl_.gathered.ended_processes)
@@ -176,6 +177,7 @@ private:
         Communicator comm;
         comm.hash = from.hash;
         comm.name = from.name;
+        comm.guessed_role = roles::guessed_role_name(guesses_[chosen.comm].role);
         comm.n_ranks = from.n_ranks;
         comm.missing = chosen.missing;
         comm.has_all_launches = from.n_nodes == from.n_ranks;
@@ -345,6 +347,7 @@ private:
     }
 
     const Model &model_;
+    const std::vector<roles::RoleGuess> &guesses_;
     const NcclFacts &nccl_;
     nccl::CommonClock clock_;
     std::map<std::pair<Index, std::uint32_t>, nccl::EndedProcess> ended_; // session, tgid
@@ -372,8 +375,8 @@ bool lacks_calls(const Model &model) {
     return !has_any;
 }
 
-Standings find_standing(const Model &model) {
-    return Finder(model).run();
+Standings find_standing(const Model &model, const std::vector<roles::RoleGuess> &guesses) {
+    return Finder(model, guesses).run();
 }
 
 } // namespace collwire::stall

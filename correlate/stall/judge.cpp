@@ -11,6 +11,7 @@
 
 #include "correlate/diagnose/circles.h"
 #include "correlate/report/units.h"
+#include "correlate/roles/label.h"
 
 namespace collwire::stall {
 namespace {
@@ -29,9 +30,7 @@ constexpr const char *INSPECT = "captures do not show whether its program waits,
                                 "stopped: `collwire inspect` on a job that still hangs does";
 
 std::string title_of(const Communicator &comm) {
-    return fmt::format("{} ({} ranks)",
-                       comm.name.empty() ? fmt::format("{:#018x}", comm.hash) : comm.name,
-                       comm.n_ranks);
+    return roles::title_of(comm.name, comm.hash, comm.guessed_role, comm.n_ranks);
 }
 
 std::string ranks_text(const std::vector<std::int32_t> &ranks) {
@@ -63,6 +62,7 @@ Verdict about(const Communicator &comm, Code code, std::int32_t rank) {
     verdict.code = code;
     verdict.subject.communicator = comm.hash;
     verdict.subject.communicator_name = comm.name;
+    verdict.subject.guessed_role = comm.guessed_role;
     verdict.subject.rank = rank;
     if (const Rank *found = find_rank(comm, rank)) {
         verdict.subject.host = found->host;
@@ -347,11 +347,12 @@ private:
                 joined.push_back(std::move(verdict));
                 continue;
             }
-            const std::string &name = verdict.subject.communicator_name;
-            joined[found->second].evidence.push_back(fmt::format(
-                "also in {}: {}",
-                name.empty() ? fmt::format("{:#018x}", verdict.subject.communicator) : name,
-                verdict.sentence));
+            const verdict::Subject &subject = verdict.subject;
+            joined[found->second].evidence.push_back(
+                fmt::format("also in {}: {}",
+                            roles::label_of(subject.communicator_name, subject.communicator,
+                                            subject.guessed_role),
+                            verdict.sentence));
         }
         verdicts_ = std::move(joined);
     }

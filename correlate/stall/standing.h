@@ -59,7 +59,8 @@ struct FirstError {
 
 struct Communicator {
     std::uint64_t hash = 0;
-    std::string name; // empty: none
+    std::string name;         // empty: none
+    std::string guessed_role; // empty: no guess, or it has a name (docs/roles.md)
     std::int32_t n_ranks = 0;
     std::vector<Rank> ranks;           // the recorded ones, by rank
     std::vector<std::int32_t> missing; // no capture has them

@@ -12,6 +12,8 @@
 #include "collwire/record_kinds.h"
 #include "collwire/socket_records.h"
 #include "collwire/wire_records.h"
+#include "correlate/capture/nccl_names.h"
+#include "correlate/model/counters.h"
 #include "correlate/model/jobs.h"
 #include "correlate/model/meaning.h"
 
@@ -409,10 +411,14 @@ void NodeStanding::count_calls(Live &live) {
             call.is_failed || of.root < 0 || of.root >= comm.n_ranks || call.reduction < 0;
         if (of.func >= CW_NCCL_PUT_SIGNAL || is_refused)
             continue;
+        const std::uint64_t bytes =
+            model::multiply_saturating(of.count, capture::nccl_datatype_bytes(of.datatype));
         if (is_transfer(of.func)) {
+            rank.work.add_transfer(of.func == CW_NCCL_SEND, of.root, bytes);
             add_transfer(live, call);
             continue;
         }
+        rank.work.add_collective(roles::kind_of(of.func, bytes, comm.n_ranks));
         if (of.func > CW_NCCL_ALL_REDUCE || of.count == 0)
             need_model("NCCL does not count some of the calls");
         rank.calls.push_back({host_.realtime_ns(call.time_ns), of});
@@ -430,6 +436,8 @@ void NodeStanding::count_calls(Live &live) {
         if (launch.launched >= so_far)
             base = std::max(base.value_or(0), launch.launched - so_far);
     }
+    rank.work.finish();
+    find_turns(live);
     rank.is_from_creation = live.is_created;
     rank.first_number = live.is_created ? std::optional<std::uint64_t>(0) : base;
     if (live.is_created && base.value_or(0) != 0)
@@ -474,6 +482,8 @@ NodeSeen NodeStanding::finish() {
         rank.rank = comm.rank;
         rank.name = text_of(comm.name);
         rank.is_named_at_creation = live.is_created;
+        rank.bus_id = comm.bus_id;
+        rank.cuda_dev = comm.cuda_dev;
         rank.pid = live.address.first;
         rank.begin_ns = host_.realtime_ns(comm.header.time_ns);
         rank.until_ns = host_.realtime_ns(until_ns(rank.pid));

@@ -129,6 +129,7 @@ private:
     void check_version(const cw_nccl_comm &comm);
     void count_calls(Live &live);
     void add_transfer(Live &live, const Call &call) const;
+    void find_turns(Live &live) const;
     void find_steps_from(Live &live) const;
     void put_steps(Live &live) const;
     void put_transfers(Live &live) const;

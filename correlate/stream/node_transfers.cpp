@@ -59,6 +59,31 @@ void NodeStanding::add_transfer(Live &live, const Call &call) const {
     live.transfers_ns[peer].push_back(call.time_ns);
 }
 
+// Of two ranks, from launches: their transfers are simultaneous.
+void NodeStanding::find_turns(Live &live) const {
+    roles::RankWork &work = live.standing.work;
+    std::uint64_t n_calls = 0, n_launched = 0;
+    for (const auto *counts : {&work.sends, &work.receives})
+        for (const auto &[peer, n] : *counts)
+            n_calls += n;
+    if (live.comm->n_ranks != 2 || n_calls == 0)
+        return;
+    roles::TurnCounter counter;
+    const std::vector<Launch> &launches = places_.at(live.address).launches;
+    for (std::size_t i = 0; i < launches.size(); ++i) {
+        const auto shape = shapes_.find({live.address.first, launches[i].shape});
+        if (launches[i].time_ns < live.begin_ns || shape == shapes_.end())
+            continue;
+        for (const std::uint8_t func : shape->second.funcs)
+            if (is_transfer(func)) {
+                counter.add(func == CW_NCCL_SEND, i);
+                ++n_launched;
+            }
+    }
+    if (n_launched >= n_calls)
+        work.takes_turns = counter.takes_turns();
+}
+
 // The steps of the last launches with sends and receives are enough.
 void NodeStanding::find_steps_from(Live &live) const {
     live.steps_from_ns = UINT64_MAX;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collwire/nccl_launch_records.h"
+#include "correlate/roles/rank_work.h"
 
 namespace collwire::stream {
 
@@ -71,7 +72,10 @@ struct RankStanding {
     std::optional<std::uint64_t> in_flight;
     std::uint64_t in_flight_seen_ns = 0;
     std::optional<bool> is_done;
-    bool has_unknown_end = false;     // its last launch uses the network, and its end is not known
+    bool has_unknown_end = false; // its last launch uses the network, and its end is not known
+    std::uint64_t bus_id = 0;     // of its GPU; 0: not known
+    std::int32_t cuda_dev = -1;
+    roles::RankWork work;             // in what was read
     std::uint64_t waits_until_ns = 0; // in an operation of any kind; 0: it waits for none
 };
 

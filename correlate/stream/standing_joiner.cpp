@@ -137,6 +137,13 @@ void StandingJoiner::add_rank(std::size_t node, RankStanding rank) {
     Joined &joined = joined_[{rank.hash, rank.n_ranks}];
     unknown_ends_ += rank.has_unknown_end ? 1 : 0;
     joined.pairs.add(node, rank);
+    const roles::Device device{static_cast<std::uint32_t>(node), rank.bus_id, rank.pid,
+                               rank.cuda_dev};
+    const auto [place, is_new] = places_.emplace(device, devices_.size());
+    if (is_new)
+        devices_.push_back(device);
+    joined.group.add({rank.rank, place->second}, std::move(rank.work));
+    rank.work = {};
     rank.transfers = {};
     Member member;
     member.node = node;
@@ -369,6 +376,22 @@ void StandingJoiner::check_exits(const Joined &joined) {
     }
 }
 
+// By the calls of what was read.
+void StandingJoiner::add_guesses(stall::Standings &job) {
+    std::vector<roles::GroupFacts> groups;
+    std::map<Key, std::size_t> places;
+    for (auto &[key, joined] : joined_) {
+        places.emplace(key, groups.size());
+        groups.push_back(
+            joined.group.take(key.second, joined.members.begin()->second.standing.n_nodes));
+    }
+    const auto guesses = roles::guess_groups(std::move(groups), devices_);
+    for (stall::Communicator &comm : job.communicators)
+        if (comm.name.empty())
+            comm.guessed_role =
+                roles::guessed_role_name(guesses[places.at({comm.hash, comm.n_ranks})].role);
+}
+
 stall::Standings StandingJoiner::take() {
     solve_clocks();
     for (auto &[key, joined] : joined_) {
@@ -388,6 +411,7 @@ stall::Standings StandingJoiner::take() {
     }
     for (const Key &key : in_order())
         job.communicators.push_back(standing_of(key, joined_.at(key)));
+    add_guesses(job);
     job.network.is_watched = network_.queue_pairs != 0 || network_.sockets != 0;
     if (network_.counted_queue_pairs != 0)
         job.network.in_favour.push_back(

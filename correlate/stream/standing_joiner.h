@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "correlate/model/jobs.h"
+#include "correlate/roles/group_jobs.h"
+#include "correlate/roles/rank_work.h"
 #include "correlate/stall/standing.h"
 #include "correlate/stream/clock_graph.h"
 #include "correlate/stream/pair_joiner.h"
@@ -67,6 +69,7 @@ private:
         std::deque<Seen> operations;
         std::uint64_t base = 0; // number of the first one
         PairJoiner pairs;
+        roles::GroupMaker group;
     };
     using Key = std::pair<std::uint64_t, std::int32_t>; // hash, ranks
 
@@ -81,6 +84,7 @@ private:
     [[nodiscard]] stall::Communicator standing_of(const Key &key, const Joined &joined) const;
     [[nodiscard]] stall::Operation operation_of(const Joined &joined, std::uint64_t number) const;
     void check_exits(const Joined &joined);
+    void add_guesses(stall::Standings &job);
 
     struct Node {
         std::string host;
@@ -88,6 +92,8 @@ private:
     };
     std::vector<Node> nodes_;
     std::map<Key, Joined> joined_;
+    std::map<roles::Device, std::size_t> places_; // in devices_
+    std::vector<roles::Device> devices_;
     std::map<std::string, std::size_t> hosts_;
     NetworkSeen network_;
     std::map<std::string, model::ClusterJob> jobs_;

@@ -116,9 +116,9 @@ rows::FlowRow flow_row(const Model &model, Index index) {
 
 } // namespace
 
-void rows_of_communicators(const Model &model, rows::RowSink &sink) {
+void rows_of_communicators(const Model &model, const std::vector<roles::RoleGuess> &guesses,
+                           rows::RowSink &sink) {
     const nccl::NcclFacts &nccl = model.nccl;
-    const std::vector<roles::RoleGuess> guesses = roles::guess_roles(model);
     for (Index index = 0; index < nccl.communicators.size(); ++index) {
         rows::put(sink, communicator_row(nccl, index, guesses[index]));
         for (const Index of : nccl.communicators[index].instances)

@@ -82,9 +82,10 @@ rows::EventRow event_row(const Model &model, const model::Event &event) {
 
 } // namespace
 
-void rows_of_verdicts(const Model &model, rows::RowSink &sink) {
+void rows_of_verdicts(const Model &model, const std::vector<roles::RoleGuess> &guesses,
+                      rows::RowSink &sink) {
     std::uint64_t place = 0;
-    for (const verdict::Verdict &verdict : stall::judge(stall::find_standing(model)))
+    for (const verdict::Verdict &verdict : stall::judge(stall::find_standing(model, guesses)))
         rows::put(sink, verdict_row(verdict, ++place));
     place = 0;
     for (const nccl::Finding &finding : model.nccl.findings)

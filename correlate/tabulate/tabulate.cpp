@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "correlate/tabulate/tabulate.h"
 
+#include "correlate/roles/guess_roles.h"
 #include "correlate/tabulate/rows_of_kernels.h"
 #include "correlate/tabulate/rows_of_nccl.h"
 #include "correlate/tabulate/rows_of_network.h"
@@ -11,10 +12,11 @@
 namespace collwire::tabulate {
 
 void tabulate(const model::Model &model, bool has_detail, rows::RowSink &sink) {
+    const std::vector<roles::RoleGuess> guesses = roles::guess_roles(model);
     rows_of_recordings(model, sink);
     rows_of_totals(model, sink);
-    rows_of_verdicts(model, sink);
-    rows_of_communicators(model, sink);
+    rows_of_verdicts(model, guesses, sink);
+    rows_of_communicators(model, guesses, sink);
     rows_of_operations(model, has_detail, sink);
     rows_of_kernels(model, sink);
     rows_of_network(model, sink);

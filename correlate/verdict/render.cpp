@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/foreign_text.h"
+#include "correlate/roles/label.h"
 
 namespace collwire::verdict {
 namespace {
@@ -24,9 +25,10 @@ Json number_or_null(std::uint64_t number) {
 std::string render_text(const std::vector<Verdict> &verdicts) {
     std::string text;
     for (const Verdict &verdict : verdicts) {
-        std::string place = verdict.subject.communicator_name;
-        if (place.empty() && verdict.subject.communicator != 0)
-            place = fmt::format("{:#018x}", verdict.subject.communicator);
+        const Subject &subject = verdict.subject;
+        std::string place = subject.communicator_name;
+        if (place.empty() && subject.communicator != 0)
+            place = roles::label_of({}, subject.communicator, subject.guessed_role);
         text += fmt::format("\n-> {}{}{}{}: {}\n", code_name(verdict.code),
                             verdict.confidence == Confidence::Probable ? " (probable)" : "",
                             place.empty() ? "" : " in ", escaped(place), escaped(verdict.sentence));
@@ -47,6 +49,7 @@ Json to_json(const std::vector<Verdict> &verdicts) {
                                             ? Json(nullptr)
                                             : Json(fmt::format("{:#018x}", subject.communicator))},
                        {"communicator_name", text_or_null(subject.communicator_name)},
+                       {"communicator_guessed_role", text_or_null(subject.guessed_role)},
                        {"rank", subject.rank < 0 ? Json(nullptr) : Json(subject.rank)},
                        {"host", text_or_null(subject.host)},
                        {"pid", number_or_null(subject.pid)},

@@ -34,6 +34,7 @@ enum class Confidence : std::uint8_t {
 struct Subject {
     std::uint64_t communicator = 0; // its hash
     std::string communicator_name;
+    std::string guessed_role; // of a communicator without a name (docs/roles.md)
     std::int32_t rank = -1;
     std::string host;
     std::uint32_t pid = 0;

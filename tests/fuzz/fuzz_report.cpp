@@ -19,6 +19,7 @@
 #include "correlate/report/json_report.h"
 #include "correlate/report/names.h"
 #include "correlate/report/text_report.h"
+#include "correlate/roles/guess_roles.h"
 #include "correlate/rows/row_sink.h"
 #include "correlate/stall/find_standing.h"
 #include "correlate/stall/judge.h"
@@ -143,7 +144,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *bytes, std::size_t siz
     CheckingSink sink;
     tabulate::tabulate(model, true, sink);
     require(sink.rows_ >= report::ALL_TIERS.size());
-    const auto verdicts = stall::judge(stall::find_standing(model));
+    const auto verdicts = stall::judge(stall::find_standing(model, roles::guess_roles(model)));
     require(nlohmann::json::accept(verdict::to_json(verdicts).dump(
         -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)));
     require_comparison(model, std::as_bytes(std::span(bytes, size / 2)));

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The guessed roles of communicators without a name against the truth of generated jobs, over all layouts: right or none, never wrong.
+"""The guessed roles of communicators without a name against the truth of generated jobs, over all layouts: right or none, never wrong. Also in the verdicts
+of jobs that stopped, whichever way their captures are read, in the answers to a watchdog's line, and for an inspection of the same job.
 
 roles_test.py --collwire FILE --trace-gen FILE"""
 
@@ -8,11 +9,14 @@ import argparse
 import collections
 import itertools
 import json
+import os
+import re
 import subprocess
 import sys
 import tempfile
 
 from truth import Truth
+from window_test import line_of
 
 ROLES = {"data": "dp", "tensor": "tp", "pipeline": "pp", "expert": "ep"}
 OTHERS = [
@@ -29,6 +33,13 @@ OTHERS = [
 ]
 # A usual layout of which all must be known.
 KNOWN = ["--nodes", "8", "--tp", "8", "--pp", "4", "--iterations", "6", "--late", "9:300:1-5"]
+# Jobs in which a rank stops, and the roles of the communicators that the verdict names: in its subject, then in its evidence.
+STOPPED = {
+    ("dp", "tp"): ["--nodes", "8", "--tp", "8"],
+    ("dp", "tp", "pp"): ["--nodes", "8", "--tp", "8", "--pp", "4", "--sharded"],
+}
+ALSO_IN = re.compile(r"also in (0x[0-9a-f]{16}) \((\w+)\?\): ")
+WAYS = {"model": ["--read", "whole", "--core", "model"], "stream": ["--read", "whole"], "tail": ["--read", "tail"]}
 
 
 def layouts():
@@ -70,6 +81,73 @@ def run(arguments, options, counts):
     return faults
 
 
+def inspection_of(comm, rank, name):
+    """Of one process with the communicator."""
+    nothing = ("bus_id", "launched", "launched_by_function", "starts", "async_result", "aborted", "revoked", "finalized", "node", "local_rank", "device")
+    own = {"hash": comm["hash"], "address": "0x1", "proxy": "0x2", "name": name, "rank": rank, "n_ranks": comm["n_ranks"], "n_nodes": 1, "local_ranks": 1,
+           "shared": False, "connections": 0, "rings": [], "trees": [], **dict.fromkeys(nothing)}
+    process = {"pid": 1, "start_ticks": 1, "scanned": False, "truncated": False, "libraries": [], "communicators": [own], "proxies": [], "n_threads": 1,
+               "threads": [], **dict.fromkeys(("command", "slurm_job", "pod_uid", "problem", "last_error", "throttling"))}
+    return {"schema": "collwire-inspect", "schema_version": 1, "tool_version": "0", "host": "other", "boot_id": None, "realtime_ns": 1, "between_ns": 1,
+            "processes": [process], "ports": []}
+
+
+def diagnose(arguments, paths, options):
+    words = [arguments.collwire, "diagnose", *options, *paths]
+    text, document = (subprocess.run([*words, *more], stdout=subprocess.PIPE, text=True, check=True).stdout for more in ([], ["--json"]))
+    return text, json.loads(document)
+
+
+def faults_of_stopped(arguments, roles, options):
+    """What is wrong with the guesses of a job that stopped."""
+    faults, expected = [], roles[0]
+    with tempfile.TemporaryDirectory() as directory:
+        stops = ["--iterations", "6", "--die-at", "7:9"]
+        subprocess.run([arguments.trace_gen, "job", "--no-names", *options, *stops, "--out", directory], capture_output=True, check=True)
+        truth = Truth(f"{directory}/truth.jsonl")
+        role_of = {comm["hash"]: ROLES[comm["role"]] for comm in truth.comms.values()}
+        guesses = {}
+        for way, how in WAYS.items():
+            text, document = diagnose(arguments, [directory], how)
+            verdict = document["verdicts"][0]
+            guesses[way] = verdict["communicator_guessed_role"]
+            named = f"in {verdict['communicator']} ({guesses[way]}?): " if guesses[way] else f"in {verdict['communicator']}: "
+            if verdict["communicator_name"] is not None or named not in text:
+                faults.append(f"{way}: not {named}: {text}")
+            also = ALSO_IN.findall(" ".join(verdict["evidence"]))
+            if tuple(role for _, role in also) != roles[1:] or any(role_of[hash_of] != role for hash_of, role in also):
+                faults.append(f"{way}: {also}, not {roles[1:]}")
+            if guesses[way] not in (role_of[verdict["communicator"]], None):
+                faults.append(f"{way}: {role_of[verdict['communicator']]} taken for {guesses[way]}")
+        if guesses["model"] != expected or guesses["stream"] != expected:
+            faults.append(f"{guesses}, not {expected}")
+        # An inspection of the same job has the captures' guess, and nothing without them.
+        comm = next(comm for comm in truth.comms.values() if comm["hash"] == verdict["communicator"])
+        path = os.path.join(directory, "inspection.json")
+        for name, paths, guess in ((None, [path, directory], expected), ("data0", [path, directory], None), (None, [path], None)):
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(inspection_of(comm, 0, name), file)
+            text, document = diagnose(arguments, paths, WAYS["stream"] if len(paths) > 1 else [])
+            inspected = document["communicators"][0]
+            title = f"\n{comm['hash']} ({guess}?, {comm['n_ranks']} ranks)  " if guess else f"\n{name or comm['hash']} ({comm['n_ranks']} ranks)  "
+            if inspected["guessed_role"] != guess or inspected["name"] != name or title not in text:
+                faults.append(f"inspection with {len(paths) - 1} captures: {inspected['guessed_role']}: {text}")
+        hung = next((row for row in truth.operations if row["end_ns"] is None and truth.shapes[row["shape"]]["what"] == "collective"), None)
+        if hung is not None:
+            rank = next(rank for rank, after in enumerate(hung["after_first_ns"]) if after is not None)
+            line = line_of(truth.shapes[hung["shape"]], truth.comms[hung["comm"]], hung["seq"], rank)
+            words = [arguments.collwire, "report", directory, "--find", line]
+            text, found = (subprocess.run([*words, *more], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
+                           for more in ([], ["--json", "-"]))
+            for one in json.loads(found)["operations"]:
+                hash_of, guess = one["communicator"], one["communicator_guessed_role"]
+                if guess != role_of[hash_of] or f"\n  {guess}? {hash_of} (" not in text:
+                    faults.append(f"--find: {role_of[hash_of]} is {guess}: {text}")
+        else:
+            faults.append("no collective hangs")
+    return faults
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--collwire", required=True)
@@ -82,7 +160,12 @@ def main():
         has_failed = has_failed or bool(faults)
         for fault in faults[:3]:
             print(f"{' '.join(options)}: {fault}")
-    print(f"{n} layouts")
+    for roles, options in STOPPED.items():
+        faults = faults_of_stopped(arguments, roles, options)
+        has_failed = has_failed or bool(faults)
+        for fault in faults[:3]:
+            print(f"{' '.join(options)}: {fault}")
+    print(f"{n} layouts, {len(STOPPED)} jobs that stopped")
     for role in ROLES.values():
         of_role = {outcome: counts[role, outcome] for outcome in ("right", "none", "wrong")}
         print(f"{role}: " + ", ".join(f"{n} {outcome} ({100 * n / max(1, sum(of_role.values())):.1f} %)" for outcome, n in of_role.items()))

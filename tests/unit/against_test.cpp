@@ -38,6 +38,7 @@ struct MadeJob {
     std::uint64_t captured_hosts = 2;
     std::uint64_t operations = 40;
     std::string world_name;
+    std::optional<std::string> guessed_role = {}; // of those without a name
     rows::ByteSource byte_source = rows::ByteSource::Posted;
 };
 
@@ -47,12 +48,14 @@ void put_communicator(rows::RowSink &sink, const MadeJob &job, std::uint64_t com
     std::uint64_t captured = 0;
     for (const auto &[host, gpu] : ranks)
         captured += host < job.captured_hosts ? 1 : 0;
-    rows::put(sink, rows::CommunicatorRow{.comm = comm,
-                                          .hash = "0x0",
-                                          .name = name.empty() ? std::nullopt : std::optional(name),
-                                          .n_ranks = static_cast<std::int64_t>(ranks.size()),
-                                          .n_nodes = 2,
-                                          .ranks_captured = captured});
+    rows::put(sink,
+              rows::CommunicatorRow{.comm = comm,
+                                    .hash = "0x0",
+                                    .name = name.empty() ? std::nullopt : std::optional(name),
+                                    .guessed_role = name.empty() ? job.guessed_role : std::nullopt,
+                                    .n_ranks = static_cast<std::int64_t>(ranks.size()),
+                                    .n_nodes = 2,
+                                    .ranks_captured = captured});
     rows::put(sink, rows::ParameterRow{.comm = comm,
                                        .name = "IbGidIndex",
                                        .value = job.gid_index,
@@ -250,6 +253,28 @@ TEST(Against, TextAndJsonHaveTheSameVerdict) {
     EXPECT_EQ(json["differences"][0]["code"], "choice");
     EXPECT_EQ(json["operations"].size(), 3U);
     EXPECT_EQ(json["operations"][0]["metrics"][0]["state"], "larger");
+}
+
+Comparison compared_roles(const std::optional<std::string> &of_a,
+                          const std::optional<std::string> &of_b, const std::string &name) {
+    return compared({.world_name = name, .guessed_role = of_a},
+                    {.world_name = name, .guessed_role = of_b});
+}
+
+TEST(Against, CommunicatorsHaveTheirGuessedRoles) {
+    Comparison result = compared_roles("tp", "tp", "");
+    EXPECT_EQ(label_of(result.matches.pairs[0]), "tp?");
+    EXPECT_NE(render_text(result, {.rows = 9, .width = 100}).find("\n  0 tp?  AllReduce"),
+              std::string::npos)
+        << render_text(result, {.rows = 9, .width = 100});
+    const auto json = nlohmann::json::parse(render_json(result, "1"))["communicators"][0];
+    EXPECT_TRUE(json["name"].is_null());
+    EXPECT_EQ(json["a_guessed_role"], "tp");
+    EXPECT_EQ(json["b_guessed_role"], "tp");
+    // One of them is enough; different ones are none.
+    EXPECT_EQ(label_of(compared_roles(std::nullopt, "tp", "").matches.pairs[0]), "tp?");
+    EXPECT_EQ(label_of(compared_roles("tp", "dp", "").matches.pairs[0]), "");
+    EXPECT_EQ(label_of(compared_roles("tp", "tp", "all").matches.pairs[0]), "all");
 }
 
 } // namespace

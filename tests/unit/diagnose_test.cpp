@@ -387,5 +387,28 @@ TEST(Diagnose, JsonSaysTheSame) {
     EXPECT_EQ(comm.at("ranks").size(), 4U);
 }
 
+// Inspections do not show what a communicator is for. Captures of the same job do.
+TEST(Diagnose, HasTheRolesThatCapturesShow) {
+    constexpr std::uint64_t HASH = 0x1122334455667788;
+    auto all = starved_ring();
+    for (Inspection &inspection : all)
+        inspection.processes[0].communicators[0].name.clear();
+    const auto json_of = [&](const std::vector<diagnose::CapturedRole> &roles) {
+        return nlohmann::json::parse(
+            diagnose::render_json(diagnose::diagnose(all, roles), "0.0.0"))["communicators"][0];
+    };
+    const auto diagnosis = diagnose::diagnose(all, {{HASH, RANKS, "tp"}, {HASH, 8, "dp"}});
+    EXPECT_NE(diagnose::render_text(diagnosis).find("\n0x1122334455667788 (tp?, 4 ranks)  "),
+              std::string::npos)
+        << diagnose::render_text(diagnosis);
+    EXPECT_EQ(json_of({{HASH, RANKS, "tp"}})["guessed_role"], "tp");
+    EXPECT_TRUE(json_of({})["guessed_role"].is_null());
+    // Two communicators of captures have this hash.
+    EXPECT_TRUE(json_of({{HASH, RANKS, "tp"}, {HASH, RANKS, ""}})["guessed_role"].is_null());
+    all[0].processes[0].communicators[0].name = "data0";
+    EXPECT_TRUE(json_of({{HASH, RANKS, "tp"}})["guessed_role"].is_null());
+    EXPECT_EQ(json_of({{HASH, RANKS, "tp"}})["name"], "data0");
+}
+
 } // namespace
 } // namespace collwire::test

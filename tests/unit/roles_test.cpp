@@ -4,14 +4,21 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include "collwire/nccl_launch_records.h"
 #include "correlate/roles/facts.h"
+#include "correlate/roles/group_jobs.h"
+#include "correlate/roles/label.h"
+#include "correlate/roles/rank_work.h"
 #include "tests/unit/roles_layouts.h"
 
 namespace collwire::roles::test {
@@ -203,6 +210,125 @@ TEST(Roles, OfAnEmptyJobAreNone) {
     strange.groups[1].collectives[{Movement::AllReduce, UINT64_MAX}] = 100;
     for (const RoleGuess &guess : guess_job(strange))
         EXPECT_EQ(guess.role, GuessedRole::None);
+}
+
+// A group with members that called what the group has, each its own part.
+GroupFacts from_ranks(const GroupFacts &group) {
+    GroupMaker maker;
+    for (const Member &member : group.members) {
+        RankWork work;
+        for (const auto &[kind, n] : group.collectives)
+            if (kind.bytes < LARGE_BYTES)
+                for (std::uint64_t i = 0; i < n; ++i)
+                    work.add_collective(kind);
+        for (const CollectiveKind &kind : group.latest)
+            work.add_collective(kind);
+        auto size = group.transfer_sizes.begin();
+        for (const auto &[edge, n] : group.transfers) {
+            for (std::uint64_t i = 0; i < n; ++i) {
+                if (edge.first == member.rank)
+                    work.add_transfer(true, edge.second, size->first);
+                if (edge.second == member.rank)
+                    work.add_transfer(false, edge.first, size->first);
+                size = std::next(size) == group.transfer_sizes.end() ? group.transfer_sizes.begin()
+                                                                     : std::next(size);
+            }
+        }
+        work.takes_turns = group.takes_turns;
+        work.finish();
+        maker.add(member, std::move(work));
+    }
+    return maker.take(group.n_ranks, group.n_nodes);
+}
+
+// As a stream of records has them: rank by rank, all jobs at once.
+TEST(Roles, OfGroupsMadeOfTheirRanksAreTheSame) {
+    const JobLayout layouts[] = {
+        {.tensor = 8, .data = 8, .stages = 4, .has_world = true},
+        {.tensor = 4, .data = 8, .stages = 2, .microbatches = 8},
+        {.data = 64, .experts = 8, .expert_exchange = ExpertExchange::Uneven},
+        {.data = 32, .gradients = Gradients::TwoSteps},
+        {.tensor = 8, .data = 8, .missing_node = 1}};
+    std::vector<GroupFacts> groups;
+    std::vector<Device> devices;
+    std::vector<std::string> expected;
+    std::uint32_t first_host = 0;
+    for (const JobLayout &layout : layouts) {
+        const MadeJob job = make_job(layout);
+        for (const RoleGuess &guess : guess_job(job.facts))
+            expected.push_back(guess.reason);
+        const std::size_t first_place = devices.size();
+        for (const Place &place : job.facts.places)
+            devices.push_back({.host = first_host + place.node, .bus_id = 0x1000 + place.gpu});
+        for (const GroupFacts &group : job.facts.groups) {
+            groups.push_back(from_ranks(group));
+            for (Member &member : groups.back().members)
+                member.place += first_place;
+        }
+        first_host += 1000;
+    }
+    std::vector<std::string> found;
+    for (const RoleGuess &guess : guess_groups(std::move(groups), devices))
+        found.push_back(guess.reason);
+    EXPECT_EQ(found, expected);
+}
+
+TEST(Roles, TheLatestCollectivesOfARankAreKept) {
+    RankWork work;
+    const std::size_t n = 3 * RankWork::MOST_LATEST + 5;
+    for (std::size_t i = 0; i < n; ++i)
+        work.add_collective({Movement::AllReduce, LARGE_BYTES + i});
+    work.finish();
+    ASSERT_EQ(work.latest.size(), RankWork::MOST_LATEST);
+    EXPECT_EQ(work.latest.back().bytes, LARGE_BYTES + n - 1);
+    EXPECT_EQ(work.latest.front().bytes, LARGE_BYTES + n - RankWork::MOST_LATEST);
+    for (std::size_t i = 0; i < 2 * RankWork::MOST_SIZES; ++i)
+        work.add_transfer(true, 1, i);
+    EXPECT_EQ(work.sent_sizes.size(), RankWork::MOST_SIZES);
+    EXPECT_EQ(work.sends.at(1), 2 * RankWork::MOST_SIZES);
+}
+
+TEST(Roles, WholeBuffersAreCompared) {
+    EXPECT_EQ(kind_of(CW_NCCL_ALL_GATHER, 1024, 8),
+              (CollectiveKind{Movement::AllGather, std::uint64_t{8} * 1024}));
+    EXPECT_EQ(kind_of(CW_NCCL_ALL_REDUCE, 1024, 8), (CollectiveKind{Movement::AllReduce, 1024}));
+    EXPECT_EQ(kind_of(CW_NCCL_REDUCE_SCATTER, UINT64_MAX, 8).bytes, UINT64_MAX);
+}
+
+TEST(Roles, TransfersOfOneLaunchAreNoTurns) {
+    TurnCounter turns, exchange;
+    for (std::uint64_t i = 0; i < 8; ++i) {
+        turns.add(i / 4 == 0, i); // four sends, then four receives
+        exchange.add(true, i);
+        exchange.add(false, i);
+    }
+    EXPECT_TRUE(turns.takes_turns());
+    EXPECT_FALSE(exchange.takes_turns());
+}
+
+// Launches of one rank are missing: whether they take turns is not known.
+TEST(Roles, AnUnknownTurnOfOneRankIsUnknown) {
+    for (const bool has_both : {true, false}) {
+        GroupMaker maker;
+        for (std::int32_t rank = 0; rank < 2; ++rank) {
+            RankWork work;
+            work.add_transfer(rank == 0, 1 - rank, LARGE_BYTES);
+            if (has_both || rank == 0)
+                work.takes_turns = true;
+            maker.add({rank, static_cast<std::size_t>(rank)}, std::move(work));
+        }
+        EXPECT_EQ(maker.take(2, 2).takes_turns.has_value(), has_both);
+    }
+}
+
+TEST(Roles, AGuessIsMarkedAndNeverInPlaceOfAName) {
+    EXPECT_EQ(label_of("data0", 0x11, "tp"), "data0");
+    EXPECT_EQ(label_of("", 0x11, "tp"), "0x0000000000000011 (tp?)");
+    EXPECT_EQ(label_of("", 0x11, ""), "0x0000000000000011");
+    EXPECT_EQ(title_of("data0", 0x11, "tp", 8), "data0 (8 ranks)");
+    EXPECT_EQ(title_of("", 0x11, "tp", 8), "0x0000000000000011 (tp?, 8 ranks)");
+    EXPECT_EQ(title_of("", 0x11, "", 8), "0x0000000000000011 (8 ranks)");
+    EXPECT_EQ(mark_of(""), "");
 }
 
 } // namespace

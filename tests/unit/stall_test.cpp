@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include <utility>
 
 #include "correlate/verdict/render.h"
@@ -231,6 +233,35 @@ TEST(Stall, FindsNothingWhereAllIsDone) {
     job.communicators[0].ranks = {rank_of(0, 4), rank_of(1, 4)};
     job.communicators[0].error = FirstError{0, true, BEGIN_NS + 100 * S, {}, {}};
     EXPECT_TRUE(judge(job).empty());
+}
+
+// Of communicators without a name the guess is printed, with its mark.
+TEST(Stall, VerdictsHaveGuessedRoles) {
+    Standings job;
+    for (const auto &[role, hash] : {std::pair{"dp", 0x11U}, std::pair{"tp", 0x22U}}) {
+        job.communicators.push_back(comm_of("", 2, 6));
+        job.communicators.back().hash = hash;
+        job.communicators.back().guessed_role = role;
+    }
+    job.communicators[0].ranks = {rank_of(0, 4, 7), rank_of(1, 3, 2)};
+    job.communicators[1].ranks = {rank_of(0, 4, 8), rank_of(1, 3, 2)};
+    std::vector<Verdict> verdicts = judge(job);
+    ASSERT_EQ(verdicts.size(), 1U);
+    EXPECT_EQ(verdicts[0].subject.guessed_role, "dp");
+    EXPECT_EQ(verdicts[0].evidence.back().find("also in 0x0000000000000022 (tp?): "), 0U);
+    EXPECT_EQ(verdict::render_text(verdicts).find(
+                  "\n-> rank_not_called in 0x0000000000000011 (dp?): rank 1 "),
+              0U);
+    EXPECT_EQ(verdict::to_json(verdicts)[0]["communicator_guessed_role"], "dp");
+    EXPECT_TRUE(verdict::to_json(verdicts)[0]["communicator_name"].is_null());
+    // Each waits for the other one.
+    job.communicators[0].ranks = {rank_of(0, 4, 0), rank_of(1, 3, 1)};
+    job.communicators[1].ranks = {rank_of(0, 3, 0), rank_of(1, 4, 1)};
+    verdicts = judge(job);
+    ASSERT_EQ(verdicts.size(), 1U);
+    EXPECT_EQ(verdicts[0].evidence[0],
+              "rank 0 (node0, pid 100) waits in 0x0000000000000011 (dp?, 2 ranks) for rank 1");
+    EXPECT_TRUE(verdict::to_json(verdicts)[0]["communicator_guessed_role"].is_null());
 }
 
 TEST(Verdict, TextShowsNamesOfOthersEscaped) {

@@ -61,6 +61,7 @@ public:
             comm.n_ranks = comm.n_nodes = NODES;
             comm.flags = flags;
             captures_[node].add(comm);
+            comms_[node] = comm;
         }
     }
     // `launched`: NCCL's count after the launch; 0: the call is not launched.
@@ -144,6 +145,45 @@ public:
         launch.tasks[0].task = launch.tasks[1].task = 0x50;
         captures_[node].add(launch);
     }
+    // Each sends three times, and receives three times, each in a launch of its own.
+    void take_turns(std::uint32_t node, bool is_launched) {
+        for (const bool is_send : {true, false}) {
+            auto task = make_record<cw_nccl_shape_task>(CW_KIND_NCCL_SHAPE_TASK, 2 * S);
+            task.tgid = 100 + node;
+            task.comm = 0x1000;
+            task.shape = is_send ? 0x5000 : 0x6000;
+            task.func = task.api_func = is_send ? CW_NCCL_SEND : CW_NCCL_RECV;
+            task.root = node == 0 ? 1 : 0;
+            captures_[node].add(task);
+        }
+        for (std::uint64_t i = 0; i < 6; ++i) {
+            const bool is_send = (i < 3) == (node == 0);
+            auto call = make_record<cw_nccl_call>(CW_KIND_NCCL_CALL, (10 + i) * S);
+            call.tgid = call.tid = 100 + node;
+            call.comm = 0x1000;
+            call.count = 1 << 20;
+            call.func = is_send ? CW_NCCL_SEND : CW_NCCL_RECV;
+            call.root = node == 0 ? 1 : 0;
+            call.datatype = 7;
+            captures_[node].add(call);
+            if (!is_launched)
+                continue;
+            auto launch = make_record<cw_nccl_launch>(CW_KIND_NCCL_LAUNCH, (10 + i) * S + 1000);
+            launch.tgid = 100 + node;
+            launch.comm = 0x1000;
+            launch.shape = is_send ? 0x5000 : 0x6000;
+            launch.n_tasks = 1;
+            captures_[node].add(launch);
+        }
+    }
+    // Its first record has a name; those that follow are of the same communicator.
+    void name(const std::string &name) {
+        for (std::uint32_t node = 0; node < NODES; ++node) {
+            comms_[node].header.time_ns = S + S / 2;
+            test::set_text(comms_[node].name, name);
+            captures_[node].add(comms_[node]);
+        }
+    }
     template <typename T> void add(std::uint32_t node, const T &record) {
         captures_[node].add(record);
     }
@@ -174,6 +214,7 @@ public:
 
 private:
     CaptureBuilder captures_[NODES];
+    cw_nccl_comm comms_[NODES]{};
 };
 
 // Rank 1 does not call the fourth one.
@@ -204,6 +245,39 @@ TEST(Standing, NamesTheRankThatHasNotCalled) {
     EXPECT_EQ(verdicts[0].code, verdict::Code::RankNotCalled);
     EXPECT_EQ(verdicts[0].subject.host, "node1");
     EXPECT_EQ(verdicts[0].subject.pid, 101U);
+}
+
+// Buckets of two sizes that repeat, on two nodes: gradients.
+TEST(Standing, GuessesWhatACommunicatorIsForFromItsCalls) {
+    constexpr std::uint64_t LARGE = 1 << 20;
+    for (const bool has_name : {false, true}) {
+        JobRecords job;
+        if (has_name)
+            job.name("data0");
+        for (std::uint64_t i = 0; i < 8; ++i)
+            for (std::uint32_t node = 0; node < NODES; ++node)
+                if (node == 0 || i < 7)
+                    job.call(node, (10 + i) * S + std::uint64_t{node} * 1000, i + 1,
+                             i % 2 == 0 ? LARGE : 2 * LARGE);
+        const stall::Standings standings = job.join(100 * S).take();
+        EXPECT_EQ(standings.communicators.front().guessed_role, has_name ? "" : "dp");
+        const auto verdicts = stall::judge(standings);
+        ASSERT_EQ(verdicts.size(), 1U);
+        EXPECT_EQ(verdicts[0].subject.guessed_role, has_name ? "" : "dp");
+        EXPECT_EQ(verdicts[0].subject.communicator_name, has_name ? "data0" : "");
+    }
+}
+
+// Rank 0 sends twice, then rank 1 does: a pipeline of two stages. Sends that are not launched do
+// not show it.
+TEST(Standing, GuessesAPipelineFromTheTurnsOfLaunches) {
+    for (const bool is_launched : {true, false}) {
+        JobRecords job;
+        for (std::uint32_t node = 0; node < NODES; ++node)
+            job.take_turns(node, is_launched);
+        const stall::Standings standings = job.join(100 * S).take();
+        EXPECT_EQ(standings.communicators.front().guessed_role, is_launched ? "pp" : "");
+    }
 }
 
 // Read from the middle on: NCCL's count numbers the calls.

@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "collwire/nccl_launch_records.h"
 #include "correlate/find/op_types.h"
+#include "correlate/find/render.h"
 
 namespace collwire::find {
 namespace {
@@ -150,6 +153,34 @@ TEST(WatchdogLines, PyTorchsNamesStandForCallsOfNccl) {
     EXPECT_EQ(calls_of(line, 4).calls.front().count, std::nullopt);
     line.op_type = "COALESCED";
     EXPECT_FALSE(calls_of(line, 4).is_known);
+}
+
+TEST(FoundOperations, HaveTheGuessedRoleOfTheirCommunicator) {
+    model::Model model;
+    nccl::Communicator comm;
+    comm.hash = 0x11;
+    comm.n_ranks = 2;
+    model.nccl.communicators.push_back(comm);
+    nccl::Operation operation;
+    operation.comm = 0;
+    operation.func = CW_NCCL_ALL_REDUCE;
+    model.nccl.collectives.push_back(operation);
+    FindResult result;
+    result.operations.emplace_back();
+    result.operations[0].communicator = result.operations[0].operation = 0;
+    const auto json = [&] {
+        return nlohmann::json::parse(render_json(model, {}, result, "0"))["operations"][0];
+    };
+    EXPECT_NE(render_text(model, {}, result).find("\n  0x0000000000000011 (2 ranks): "),
+              std::string::npos);
+    EXPECT_TRUE(json()["communicator_guessed_role"].is_null());
+    result.operations[0].guessed_role = "tp";
+    EXPECT_NE(render_text(model, {}, result).find("\n  tp? 0x0000000000000011 (2 ranks): "),
+              std::string::npos);
+    EXPECT_EQ(json()["communicator_guessed_role"], "tp");
+    model.nccl.communicators[0].name = "data0";
+    EXPECT_NE(render_text(model, {}, result).find("\n  data0 0x0000000000000011 (2 ranks): "),
+              std::string::npos);
 }
 
 } // namespace

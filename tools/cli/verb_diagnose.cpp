@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -18,6 +20,7 @@
 #include "correlate/model/ingest.h"
 #include "correlate/model/jobs.h"
 #include "correlate/model/join.h"
+#include "correlate/roles/guess_roles.h"
 #include "correlate/stall/find_standing.h"
 #include "correlate/stall/judge.h"
 #include "correlate/stream/tail_finder.h"
@@ -99,9 +102,22 @@ std::vector<verdict::Verdict> judge(stall::Standings &standings, const ChosenCap
     return stall::judge(standings);
 }
 
+// What captures show.
+struct FromCaptures {
+    diagnose::Diagnosis diagnosis; // without inspections
+    std::vector<diagnose::CapturedRole> roles;
+};
+
+std::vector<diagnose::CapturedRole> roles_of(const stall::Standings &standings) {
+    std::vector<diagnose::CapturedRole> roles;
+    for (const stall::Communicator &comm : standings.communicators)
+        roles.push_back({comm.hash, comm.n_ranks, comm.guessed_role});
+    return roles;
+}
+
 // An exit status.
-int add_from_stream(ReadStandings &read, const ChosenCaptures &chosen,
-                    diagnose::Diagnosis &diagnosis) {
+int add_from_stream(ReadStandings &read, const ChosenCaptures &chosen, FromCaptures &from) {
+    diagnose::Diagnosis &diagnosis = from.diagnosis;
     for (const std::string &message : read.messages)
         print_error("collwire diagnose: {}\n", message);
     diagnosis.n_captures = read.read.used;
@@ -111,6 +127,7 @@ int add_from_stream(ReadStandings &read, const ChosenCaptures &chosen,
     diagnosis.is_tail = chosen.is_tail;
     diagnosis.jobs = std::move(read.jobs);
     diagnosis.verdicts = judge(read.standings, chosen);
+    from.roles = roles_of(read.standings);
     if (read.unknown_pairs != 0)
         diagnosis.warnings.push_back(fmt::format(
             "the sends and receives of {} pair(s) of ranks were recorded from the middle on, and "
@@ -121,10 +138,11 @@ int add_from_stream(ReadStandings &read, const ChosenCaptures &chosen,
 
 // By the model of all of the captures that are chosen; an exit status.
 int add_from_model(const std::vector<std::string> &paths, const ChosenCaptures &chosen,
-                   const DiagnoseCommand &command, diagnose::Diagnosis &diagnosis) {
+                   const DiagnoseCommand &command, FromCaptures &from) {
     const Selection &selection = command.selection;
-    model::Ingest from;
-    const auto read = ingest("diagnose", chosen, from);
+    diagnose::Diagnosis &diagnosis = from.diagnosis;
+    model::Ingest records;
+    const auto read = ingest("diagnose", chosen, records);
     if (!read) {
         print_error("collwire diagnose: {}\n", read.failure().message);
         return exit_status_of(read.failure());
@@ -139,7 +157,7 @@ int add_from_model(const std::vector<std::string> &paths, const ChosenCaptures &
         model::join(model, nullptr);
         return model;
     };
-    model::Model model = join(from);
+    model::Model model = join(records);
     diagnosis.window = read->window;
     diagnosis.is_tail = chosen.is_tail;
     if (read->window && read->window->from_ns > read->window->recorded_from_ns &&
@@ -161,8 +179,9 @@ int add_from_model(const std::vector<std::string> &paths, const ChosenCaptures &
         }
     }
     diagnosis.jobs = model::find_jobs(model);
-    stall::Standings standings = stall::find_standing(model);
+    stall::Standings standings = stall::find_standing(model, roles::guess_roles(model));
     diagnosis.verdicts = judge(standings, chosen);
+    from.roles = roles_of(standings);
     if (model.lost_records != 0)
         diagnosis.warnings.push_back(fmt::format("{} record(s) were lost while recording: see "
                                                  "`collwire report`",
@@ -170,9 +189,9 @@ int add_from_model(const std::vector<std::string> &paths, const ChosenCaptures &
     return read->all_used ? EXIT_DONE : EXIT_FAILED;
 }
 
-// What the captures show; an exit status.
+// An exit status.
 int add_captures(const std::vector<std::string> &paths, const DiagnoseCommand &command,
-                 diagnose::Diagnosis &diagnosis) {
+                 FromCaptures &from) {
     const auto failed = [](const Error &failure) {
         print_error("collwire diagnose: {}\n", failure.message);
         return exit_status_of(failure);
@@ -200,9 +219,9 @@ int add_captures(const std::vector<std::string> &paths, const DiagnoseCommand &c
             read_signs(*chosen, command.selection.job, read);
         const bool can_tell = read.needs_model.empty();
         const bool may_read_more = can_tell || read.may_be_too_short;
-        diagnosis.needed_model = read.needs_model;
+        from.diagnosis.needed_model = read.needs_model;
         if (can_tell && is_enough)
-            return add_from_stream(read, *chosen, diagnosis);
+            return add_from_stream(read, *chosen, from);
         const bool was_tail = chosen->is_tail;
         if (was_tail)
             chosen = may_read_more && widened + 1 < MARGINS_NS.size()
@@ -213,7 +232,17 @@ int add_captures(const std::vector<std::string> &paths, const DiagnoseCommand &c
         if (!was_tail || !may_read_more)
             break;
     }
-    return add_from_model(paths, *chosen, command, diagnosis);
+    return add_from_model(paths, *chosen, command, from);
+}
+
+void put_captures(diagnose::Diagnosis captured, diagnose::Diagnosis &diagnosis) {
+    diagnosis.n_captures = captured.n_captures;
+    diagnosis.window = std::move(captured.window);
+    diagnosis.needed_model = std::move(captured.needed_model);
+    diagnosis.is_tail = captured.is_tail;
+    diagnosis.jobs = std::move(captured.jobs);
+    diagnosis.verdicts = std::move(captured.verdicts);
+    std::ranges::move(captured.warnings, std::back_inserter(diagnosis.warnings));
 }
 
 } // namespace
@@ -236,11 +265,13 @@ int run_diagnose(const DiagnoseCommand &command) {
         print_error("collwire diagnose: {}\n", read.failure().message);
         worst = worst == EXIT_DONE ? exit_status_of(read.failure()) : worst;
     }
-    diagnose::Diagnosis diagnosis = diagnose::diagnose(inspections);
+    FromCaptures from;
     if (!captures.empty()) {
-        const int status = add_captures(captures, command, diagnosis);
+        const int status = add_captures(captures, command, from);
         worst = worst == EXIT_DONE ? status : worst;
     }
+    diagnose::Diagnosis diagnosis = diagnose::diagnose(inspections, from.roles);
+    put_captures(std::move(from.diagnosis), diagnosis);
     if (inspections.empty() && diagnosis.n_captures == 0)
         return worst;
     const std::string text = command.json ? diagnose::render_json(diagnosis, COLLWIRE_VERSION)

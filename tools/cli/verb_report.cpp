@@ -20,6 +20,7 @@
 #include "correlate/model/join.h"
 #include "correlate/report/json_report.h"
 #include "correlate/report/text_report.h"
+#include "correlate/roles/guess_roles.h"
 #include "correlate/stall/find_standing.h"
 #include "correlate/stall/judge.h"
 #include "correlate/tabulate/tabulate.h"
@@ -77,7 +78,8 @@ Result<void> write_sqlite_file(const model::Model &model, const ReportCommand &c
 std::vector<std::string> verdict_lines(const model::Model &model) {
     if (model.nccl.instances.empty())
         return {};
-    const std::vector<verdict::Verdict> verdicts = stall::judge(stall::find_standing(model));
+    const std::vector<verdict::Verdict> verdicts =
+        stall::judge(stall::find_standing(model, roles::guess_roles(model)));
     if (verdicts.empty())
         return {"no rank waited for another for a second when the captures ended"};
     std::vector<std::string> lines;
