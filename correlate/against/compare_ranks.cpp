@@ -20,6 +20,7 @@ std::string number_text(const RunRows &run, const std::vector<std::uint64_t> &co
                                        ? fmt::format(" ({})", roles::mark_of(*row->guessed_role))
                                        : ""}];
     std::vector<std::string> texts;
+    texts.reserve(kinds.size());
     for (const auto &[kind, n] : kinds)
         texts.push_back(fmt::format("{} of {} ranks{}", n, kind.first, kind.second));
     return list_text(texts, 4);

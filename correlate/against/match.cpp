@@ -67,6 +67,7 @@ std::vector<std::string> hosts_with_ranks(const RunRows &run) {
     for (const rows::RankRow &row : run.of<rows::RankRow>())
         by_name.insert({natural_key(row.host), row.host});
     std::vector<std::string> hosts;
+    hosts.reserve(by_name.size());
     for (const auto &[key, host] : by_name)
         hosts.push_back(host);
     return hosts;

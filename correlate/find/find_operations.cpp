@@ -239,14 +239,14 @@ private:
         for (const nccl::OperationCall &call : parts_.calls_of(operation)) {
             const Instance &instance = nccl_.instances[call.instance];
             RankState &state = ranks[instance.record.rank];
-            if (call.call != nullptr) {
-                state.has_called = true;
-                state.called_ns = clock_.time_ns(instance.host, call.call->time_ns);
-                calls[state.rank] = {instance.host, call.call->time_ns, state.called_ns};
-            }
-            if (call.launch != nullptr) {
-                state.has_called = state.has_launched = true;
-                state.launched_ns = clock_.time_ns(instance.host, call.launch->time_ns);
+            state.has_called = true;
+            state.called_ns = clock_.time_ns(instance.host, call.call.time_ns);
+            calls[state.rank] = {instance.host, call.call.time_ns, state.called_ns};
+            if (call.launch != model::NONE) {
+                state.has_launched = true;
+                state.launched_ns = clock_.time_ns(
+                    instance.host,
+                    nccl_.gathered.streams[instance.stream].launches[call.launch].time_ns);
             }
         }
         // Over the network alone.

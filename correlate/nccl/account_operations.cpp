@@ -29,7 +29,7 @@ struct LaunchRef {
 };
 
 struct Recording {
-    std::vector<LaunchRef> launches;
+    std::vector<Index> instances;
     std::vector<Index> links; // sending ones
 };
 
@@ -39,24 +39,15 @@ public:
 
     void run() {
         std::map<Index, Recording> by_session;
-        for (Index index = 0; index < nccl_.instances.size(); ++index) {
-            const Instance &instance = nccl_.instances[index];
-            const auto &launches = nccl_.gathered.streams[instance.stream].launches;
-            std::vector<LaunchRef> &refs = by_session[instance.session].launches;
-            for (std::uint32_t i = 0; i < instance.n_launches; ++i)
-                refs.push_back({launches[instance.first_launch + i].time_ns, index,
-                                instance.first_launch + i});
-        }
+        for (Index index = 0; index < nccl_.instances.size(); ++index)
+            by_session[nccl_.instances[index].session].instances.push_back(index);
         for (Index index = 0; index < nccl_.links.size(); ++index)
             if (const Link &link = nccl_.links[index]; link.is_send())
                 by_session[link.session].links.push_back(index);
         for (auto &[session, recording] : by_session) {
-            launches_ = std::move(recording.launches);
-            std::stable_sort(
-                launches_.begin(), launches_.end(),
-                [](const LaunchRef &a, const LaunchRef &b) { return a.time_ns < b.time_ns; });
+            put_launches_in_order(recording.instances);
             for (std::uint32_t order = 0; order < launches_.size(); ++order)
-                launch_of(launches_[order]).order = order;
+                launches_of(launches_[order]).set_order(launches_[order].launch, order);
             measure(recording.links);
             give_bytes();
         }
@@ -71,9 +62,24 @@ public:
     }
 
 private:
-    Launch &launch_of(const LaunchRef &ref) {
-        return nccl_.gathered.streams[nccl_.instances[ref.instance].stream].launches[ref.launch];
+    void put_launches_in_order(const std::vector<Index> &instances) {
+        launches_.clear();
+        for (const Index index : instances) {
+            const Instance &instance = nccl_.instances[index];
+            const LaunchList &launches = nccl_.gathered.streams[instance.stream].launches;
+            for (std::uint32_t i = 0; i < instance.n_launches; ++i)
+                launches_.push_back({launches.time_ns(instance.first_launch + i), index,
+                                     instance.first_launch + i});
+        }
+        std::stable_sort(
+            launches_.begin(), launches_.end(),
+            [](const LaunchRef &a, const LaunchRef &b) { return a.time_ns < b.time_ns; });
     }
+
+    LaunchList &launches_of(const LaunchRef &ref) {
+        return nccl_.gathered.streams[nccl_.instances[ref.instance].stream].launches;
+    }
+    Launch launch_of(const LaunchRef &ref) { return launches_of(ref)[ref.launch]; }
     [[nodiscard]] const std::vector<std::uint32_t> &task_calls_of(const LaunchRef &ref) const {
         return nccl_.task_calls[nccl_.instances[ref.instance].stream];
     }
@@ -232,7 +238,7 @@ private:
 
     void give_bytes() {
         for (const LaunchRef &ref : launches_) {
-            Launch &launch = launch_of(ref);
+            const Launch launch = launch_of(ref);
             if (launch.shape_index == NONE) {
                 damage_calls(ref, launch);
                 continue;

@@ -36,7 +36,7 @@ private:
             const Call &call = stream_.calls[i];
             if (is_failed(call) || !is_collective(call.func))
                 continue;
-            const std::uint32_t launch = joins_[i].launch;
+            const std::uint32_t launch = joins_.launch(i);
             const bool is_captured =
                 launch != NONE && (stream_.launches[launch].flags & CW_NCCL_LAUNCH_GRAPH) != 0;
             // Each rank of AllGatherV has its own count.
@@ -128,7 +128,7 @@ private:
     const NcclFacts &nccl_;
     const Instance &instance_;
     const CommStream &stream_;
-    const std::vector<CallJoin> &joins_;
+    const CallJoins &joins_;
     CallSequence sequence_;
     std::vector<std::uint32_t> launches_; // by item
 };

@@ -92,7 +92,7 @@ void CapturedPlans::find_unlaunched(LikenessOfCall likeness) {
             unlaunched_[likeness(stream_.calls[call])];
     for (std::uint32_t i = 0; i < instance_.n_calls; ++i) {
         const std::uint32_t call = instance_.first_call + i;
-        if (joins_[call].launch != NONE || never_launches(stream_.calls[call], instance_))
+        if (joins_.launch(call) != NONE || never_launches(stream_.calls[call], instance_))
             continue;
         if (const auto found = unlaunched_.find(likeness(stream_.calls[call]));
             found != unlaunched_.end())
@@ -162,8 +162,10 @@ void CapturedPlans::give_calls(Replays begin, Replays end, const Calls &from, co
     const auto first_task = static_cast<std::uint32_t>(task_calls_.size());
     std::uint32_t n_tasks = 0;
     for (Replays at = begin; at != end; ++at) {
-        n_tasks = std::max<std::uint32_t>(n_tasks, stream_.launches[*at].n_tasks);
-        stream_.launches[*at].first_task = first_task;
+        Launch launch = stream_.launches[*at];
+        n_tasks = std::max<std::uint32_t>(n_tasks, launch.n_tasks);
+        launch.first_task = first_task;
+        stream_.launches.set(*at, launch);
     }
     for (std::uint32_t i = 0; i < n_tasks; ++i) {
         const std::uint32_t call = task_calls_[old_task + i];
@@ -173,22 +175,25 @@ void CapturedPlans::give_calls(Replays begin, Replays end, const Calls &from, co
                                   : to[static_cast<std::size_t>(old - from.begin())]);
     }
     for (const std::uint32_t call : to)
-        join_call(joins_[call], *begin, std::min(Rung::Inferred, best_));
+        join_call(joins_, call, *begin, std::min(Rung::Inferred, best_));
 }
 
 // Of equal launches the last one informs all calls of their number. One with lost tasks informs
 // only the calls it has.
 void CapturedPlans::number(Replays begin, Replays end, const Calls &without_task) {
-    for (Replays at = begin; at != end; ++at)
-        stream_.launches[*at].replay = static_cast<std::uint32_t>(at - begin);
+    for (Replays at = begin; at != end; ++at) {
+        Launch launch = stream_.launches[*at];
+        launch.replay = static_cast<std::uint32_t>(at - begin);
+        stream_.launches.set(*at, launch);
+    }
     for (const std::uint32_t call : without_task)
-        join_call(joins_[call], *begin, Rung::Exact, static_cast<std::uint32_t>(end - begin));
+        join_call(joins_, call, *begin, Rung::Exact, static_cast<std::uint32_t>(end - begin));
     std::uint32_t joined = 0;
     for (Replays at = end; at != begin;) {
         const Launch &launch = stream_.launches[*--at];
         for (; joined < launch.n_tasks; ++joined)
             if (const std::uint32_t call = task_calls_[launch.first_task + joined]; call != NONE)
-                join_call(joins_[call], *begin, Rung::Exact, launch.replay + 1);
+                join_call(joins_, call, *begin, Rung::Exact, launch.replay + 1);
     }
 }
 

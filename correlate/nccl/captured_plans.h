@@ -62,7 +62,7 @@ private:
 
     const Instance &instance_;
     CommStream &stream_;
-    std::vector<CallJoin> &joins_;
+    CallJoins &joins_;
     std::vector<std::uint32_t> &task_calls_;
     Rung best_;
     std::vector<Plan> plans_;

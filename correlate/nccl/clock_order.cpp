@@ -47,7 +47,7 @@ bool has_one_peer(const Qp &qp) {
 ClockOrderFinder::ClockOrderFinder(const Model &model)
     : model_(model), nccl_(model.nccl),
       link_of_connection_(model.nccl.gathered.connections.size(), NONE),
-      end_of_link_(model.nccl.links.size(), NONE), hubs_(model.nccl.collectives.size()) {
+      end_of_link_(model.nccl.links.size(), NONE) {
     if (model.hosts.size() < 2)
         return;
     for (Index link = 0; link < nccl_.links.size(); ++link)
@@ -148,7 +148,7 @@ void ClockOrderFinder::keep(End &end, const Passage &passage) {
     end.passages.push_back(passage);
     if (end.passages.size() > MOST_PASSAGES) {
         ++end.thinned;
-        std::erase_if(end.passages, [&](const Passage &one) { return !is_kept(one); });
+        end.passages.erase_if([&](const Passage &one) { return !is_kept(one); });
     }
 }
 
@@ -204,17 +204,18 @@ void ClockOrderFinder::add_connections() {
         if (send.peer == NONE)
             continue;
         const End &receive = ends_[send.peer];
-        auto there = receive.passages.begin();
-        for (const Passage &here : send.passages) {
-            while (there != receive.passages.end() && there->end_steps < here.end_steps)
-                ++there;
-            if (there == receive.passages.end())
-                break;
-            if (there->end_steps != here.end_steps || there->base_steps != here.base_steps)
+        PassageLog::Reader sends(send.passages), receives(receive.passages);
+        Passage here, there;
+        bool is_there = receives.next(there);
+        while (is_there && sends.next(here)) {
+            while (is_there && there.end_steps < here.end_steps)
+                is_there = receives.next(there);
+            if (!is_there || there.end_steps != here.end_steps ||
+                there.base_steps != here.base_steps)
                 continue;
-            causal_.add({send.host, here.started_ns, receive.host, there->completed_ns});
+            causal_.add({send.host, here.started_ns, receive.host, there.completed_ns});
             if (send.is_ib)
-                causal_.add({receive.host, there->started_ns, send.host, here.completed_ns});
+                causal_.add({receive.host, there.started_ns, send.host, here.completed_ns});
         }
     }
 }
@@ -240,12 +241,10 @@ void ClockOrderFinder::add_kernels() {
             continue;
         std::vector<clocks::CausalOrder::Stay> stays;
         for (const OperationCall &call : parts.calls_of(operation)) {
-            if (call.launch == nullptr)
+            if (call.launch == NONE)
                 continue;
             const Instance &instance = nccl_.instances[call.instance];
-            const auto &launches = nccl_.gathered.streams[instance.stream].launches;
-            const auto at = static_cast<std::size_t>(call.launch - launches.data());
-            const auto &[process, index] = nccl_.gpu.kernel_of_launch[instance.stream][at];
+            const auto &[process, index] = nccl_.gpu.kernel_of_launch[instance.stream][call.launch];
             if (process == NONE || !errors[process])
                 continue;
             const GpuKernel &kernel = nccl_.gathered.gpu_processes[process].kernels[index];
@@ -260,6 +259,8 @@ void ClockOrderFinder::add_kernels() {
 clocks::CausalOrder ClockOrderFinder::finish() {
     add_queue_pairs();
     add_connections();
+    ends_ = {};
+    hubs_ = {};
     add_kernels();
     causal_.finish();
     return std::move(causal_);

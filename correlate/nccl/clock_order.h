@@ -18,10 +18,12 @@
 #pragma once
 
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "correlate/clocks/causal_order.h"
 #include "correlate/model/model.h"
+#include "correlate/nccl/passage_log.h"
 #include "correlate/nccl/time_operations.h"
 
 namespace collwire::nccl {
@@ -37,17 +39,11 @@ public:
     [[nodiscard]] clocks::CausalOrder finish();
 
 private:
-    // An operation's place in the count of its connection, and times of this end.
-    struct Passage {
-        std::uint64_t base_steps = 0, end_steps = 0;
-        std::uint64_t started_ns = 0;   // not later than its start; 0: not known
-        std::uint64_t completed_ns = 0; // not earlier than its completion; 0: not known
-    };
     struct End {
         Index host = NONE;
         Index peer = NONE; // the other end, of a send
         bool is_ib = false;
-        std::vector<Passage> passages;
+        PassageLog passages;
         unsigned thinned = 0;                 // one of 2^this is kept, the same at both ends
         std::uint64_t last_incomplete_ns = 0; // of the operation before
     };
@@ -75,7 +71,7 @@ private:
     std::vector<Index> link_of_connection_; // by Gathered::connections
     std::vector<Index> end_of_link_;
     std::vector<End> ends_;
-    std::vector<Hub> hubs_; // by collective
+    std::unordered_map<Index, Hub> hubs_; // by collective
 };
 
 // Solves the clocks of the model's hosts.

@@ -214,7 +214,7 @@ std::map<std::string, ParamValues> params_of(const NcclFacts &nccl, const Commun
 OtherCalls other_calls(const NcclFacts &nccl) {
     OtherCalls others;
     for (const Instance &instance : nccl.instances) {
-        const std::vector<Call> &calls = nccl.gathered.streams[instance.stream].calls;
+        const CallList &calls = nccl.gathered.streams[instance.stream].calls;
         for (std::uint32_t i = 0; i < instance.n_calls; ++i)
             if (const Call &call = calls[instance.first_call + i];
                 !is_collective(call.func) && !is_p2p(call.func))

@@ -28,18 +28,8 @@ template <typename T, typename Less> void sort_unless_sorted(std::vector<T> &ite
 
 // Sorted by time, without the repetitions of a capture that was read twice.
 void put_in_order(CommStream &stream) {
-    sort_unless_sorted(stream.calls,
-                       [](const Call &a, const Call &b) { return a.time_ns < b.time_ns; });
-    stream.calls.erase(std::unique(stream.calls.begin(), stream.calls.end()), stream.calls.end());
-    sort_unless_sorted(stream.launches, [](const Launch &a, const Launch &b) {
-        return std::tie(a.time_ns, a.tid, a.plan) < std::tie(b.time_ns, b.tid, b.plan);
-    });
-    stream.launches.erase(std::unique(stream.launches.begin(), stream.launches.end(),
-                                      [](const Launch &a, const Launch &b) {
-                                          return std::tie(a.time_ns, a.tid, a.plan, a.shape) ==
-                                                 std::tie(b.time_ns, b.tid, b.plan, b.shape);
-                                      }),
-                          stream.launches.end());
+    stream.calls.put_in_order();
+    stream.launches.put_in_order();
     sort_unless_sorted(stream.more_tasks, [](const MoreTasks &a, const MoreTasks &b) {
         return std::tie(a.launch_ns, a.plan, a.first) < std::tie(b.launch_ns, b.plan, b.first);
     });
@@ -70,13 +60,17 @@ void note_return(Call &call, std::uint32_t result) {
 
 // Assigns each call its result.
 void join_returns(CommStream &stream) {
-    for (const Return &back : stream.returns)
-        for (auto call = std::lower_bound(
-                 stream.calls.begin(), stream.calls.end(), back.call_ns,
-                 [](const Call &a, std::uint64_t time_ns) { return a.time_ns < time_ns; });
-             call != stream.calls.end() && call->time_ns == back.call_ns; ++call)
-            if (call->tid == back.tid)
-                note_return(*call, back.result);
+    for (const Return &back : stream.returns) {
+        const auto first = std::lower_bound(
+            stream.calls.begin(), stream.calls.end(), back.call_ns,
+            [](const Call &a, std::uint64_t time_ns) { return a.time_ns < time_ns; });
+        for (auto i = static_cast<std::size_t>(first - stream.calls.begin());
+             i < stream.calls.size() && stream.calls[i].time_ns == back.call_ns; ++i)
+            if (Call call = stream.calls[i]; call.tid == back.tid) {
+                note_return(call, back.result);
+                stream.calls.set(i, call);
+            }
+    }
     stream.returns = {};
 }
 
@@ -93,12 +87,14 @@ void join_tasks(CommStream &stream) {
         return;
     std::vector<cw_nccl_task_ref> tasks;
     tasks.reserve(stream.tasks.size());
-    for (Launch &launch : stream.launches) {
+    for (std::size_t i = 0; i < stream.launches.size(); ++i) {
+        Launch launch = stream.launches[i];
         const auto begin = static_cast<std::uint32_t>(tasks.size());
         if (launch.n_tasks <= CW_NCCL_LAUNCH_TASKS) {
             tasks.insert(tasks.end(), stream.tasks.begin() + launch.first_task,
                          stream.tasks.begin() + launch.first_task + launch.n_tasks);
             launch.first_task = begin;
+            stream.launches.set(i, launch);
             continue;
         }
         auto more =
@@ -130,6 +126,7 @@ void join_tasks(CommStream &stream) {
             launch.flags |= CW_NCCL_LAUNCH_FAULT;
         launch.n_tasks = static_cast<std::uint16_t>(known);
         launch.first_task = begin;
+        stream.launches.set(i, launch);
     }
     stream.tasks = std::move(tasks);
     stream.more_tasks = {};
@@ -330,9 +327,12 @@ private:
             const Instance &instance = nccl_.instances[i];
             for (std::uint32_t call = instance.first_call;
                  call < instance.first_call + instance.n_calls; ++call)
-                if ((stream.calls[call].flags & CW_NCCL_CALL_RETURNED) == 0 &&
-                    is_refused(stream.calls[call], instance.record))
-                    stream.calls[call].flags |= CW_NCCL_CALL_FAILED;
+                if (Call refused = stream.calls[call];
+                    (refused.flags & CW_NCCL_CALL_RETURNED) == 0 &&
+                    is_refused(refused, instance.record)) {
+                    refused.flags |= CW_NCCL_CALL_FAILED;
+                    stream.calls.set(call, refused);
+                }
         }
     }
 

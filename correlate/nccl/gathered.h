@@ -20,6 +20,7 @@
 #include "correlate/gpu/nvlink_history.h"
 #include "correlate/model/known.h"
 #include "correlate/nccl/byte_series.h"
+#include "correlate/nccl/call_list.h"
 #include "correlate/nccl/connection_times.h"
 #include "correlate/nccl/ring_orders.h"
 
@@ -53,42 +54,10 @@ struct PostOperations {
     friend auto operator<=>(const PostOperations &, const PostOperations &) = default;
 };
 
-struct Call {
-    std::uint64_t time_ns = 0;
-    std::uint64_t count = 0;
-    std::uint64_t stream = 0;
-    std::uint32_t arguments_hash = 0;
-    std::uint32_t tid = 0;
-    std::int32_t root = 0; // or peer
-    std::int32_t reduction = 0;
-    std::uint8_t func = 0;
-    std::uint8_t datatype = 0;
-    std::uint8_t flags = 0;  // enum cw_nccl_call_flags
-    std::uint8_t result = 0; // if it returned: ncclResult_t
-    friend bool operator==(const Call &, const Call &) = default;
-};
-
 struct Return {
     std::uint64_t call_ns = 0;
     std::uint32_t tid = 0;
     std::uint32_t result = 0;
-};
-
-struct Launch {
-    std::uint64_t time_ns = 0;
-    std::uint64_t plan = 0;
-    std::uint64_t shape = 0;
-    std::uint64_t launched = 0;
-    std::uint32_t n_ops = 0;
-    std::uint32_t first_task = 0; // in CommStream::tasks
-    std::uint32_t tid = 0;
-    std::uint16_t n_tasks = 0;
-    std::uint8_t flags = 0;    // enum cw_nccl_launch_flags
-    std::uint8_t channels = 0; // of its kernel plan; 0: not known
-    // Filled by matching: its shape, in NcclFacts::shapes
-    Index shape_index = NONE;
-    std::uint32_t replay = 0; // of its kernel plan, from 0
-    std::uint32_t order = 0;  // among all launches of its recording
 };
 
 // Tasks of a launch that did not fit into it.
@@ -113,9 +82,9 @@ struct CommStream {
     std::uint64_t address = 0;
     std::vector<cw_nccl_comm> comms;
     std::vector<std::uint64_t> ends_ns;
-    std::vector<Call> calls;
+    CallList calls;
     std::vector<Return> returns; // until assigned to calls
-    std::vector<Launch> launches;
+    LaunchList launches;
     std::vector<cw_nccl_task_ref> tasks;
     std::vector<MoreTasks> more_tasks;
     std::vector<Channel> channels;

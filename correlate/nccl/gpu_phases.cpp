@@ -71,12 +71,11 @@ private:
     [[nodiscard]] std::vector<gpu::RankKernel> kernels_of(const Operation &operation) const {
         std::vector<gpu::RankKernel> kernels;
         for (const OperationCall &call : parts_.calls_of(operation)) {
-            if (call.launch == nullptr)
+            if (call.launch == NONE)
                 continue;
             const Instance &instance = nccl_.instances[call.instance];
             const auto &launches = nccl_.gathered.streams[instance.stream].launches;
-            const auto at = static_cast<std::size_t>(call.launch - launches.data());
-            const auto &[process, index] = nccl_.gpu.kernel_of_launch[instance.stream][at];
+            const auto &[process, index] = nccl_.gpu.kernel_of_launch[instance.stream][call.launch];
             if (process == NONE)
                 continue;
             const GpuKernel &kernel = nccl_.gathered.gpu_processes[process].kernels[index];
@@ -86,7 +85,7 @@ private:
                 return time_ns == 0 ? 0 : clock_.time_ns(instance.host, time_ns);
             };
             const CommonTime start = clock_.time(instance.host, kernel.start_ns);
-            kernels.push_back({instance.record.rank, on_common_clock(call.launch->time_ns),
+            kernels.push_back({instance.record.rank, on_common_clock(launches[call.launch].time_ns),
                                start.time_ns, on_common_clock(kernel.end_ns), instance.host,
                                start.error_ns().value_or(gpu::NO_BOUND_NS)});
         }

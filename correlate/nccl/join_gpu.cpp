@@ -130,14 +130,14 @@ private:
         for (auto &[device, launches] : by_device)
             std::sort(launches.begin(), launches.end(),
                       [this](const LaunchAt &a, const LaunchAt &b) {
-                          const Launch &of_a = launch_at(a), &of_b = launch_at(b);
+                          const Launch of_a = launch_at(a), of_b = launch_at(b);
                           return of_a.time_ns != of_b.time_ns ? of_a.time_ns < of_b.time_ns
                                                               : of_a.order < of_b.order;
                       });
         return by_device;
     }
 
-    [[nodiscard]] const Launch &launch_at(const LaunchAt &at) const {
+    [[nodiscard]] Launch launch_at(const LaunchAt &at) const {
         return nccl_.gathered.streams[at.stream].launches[at.launch];
     }
 

@@ -112,7 +112,7 @@ private:
         }
     }
 
-    [[nodiscard]] const Launch &launch_at(const LaunchAt &at) const {
+    [[nodiscard]] Launch launch_at(const LaunchAt &at) const {
         return nccl_.gathered.streams[at.stream].launches[at.launch];
     }
 

@@ -50,7 +50,7 @@ template <typename Visit> void LastCalls::for_each_call(Visit visit) {
         const auto &joins = nccl_.call_joins[instance.stream];
         for (std::uint32_t i = 0; i < instance.n_calls; ++i) {
             const std::uint32_t call = instance.first_call + i;
-            const model::Index operation = joins[call].operation;
+            const model::Index operation = joins.operation(call);
             std::vector<Calls> &all = calls_[is_p2p(calls[call].func) ? 1 : 0];
             if (operation < all.size()) // NONE is not
                 visit(all[operation], instance, calls[call].time_ns);

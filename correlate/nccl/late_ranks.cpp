@@ -50,7 +50,7 @@ std::vector<TimedCall> calls_of(const model::Model &model, const Communicator &c
         const auto &joins = nccl.call_joins[instance.stream];
         for (std::uint32_t i = 0; i < instance.n_calls; ++i) {
             const std::uint32_t call = instance.first_call + i;
-            const Index operation = joins[call].operation;
+            const Index operation = joins.operation(call);
             if (operation == NONE || is_p2p(calls[call].func) ||
                 nccl.collectives[operation].has(OPERATION_CAPTURED))
                 continue;

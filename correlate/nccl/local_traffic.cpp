@@ -217,14 +217,14 @@ private:
     void add_unlaunched(Index index) {
         const Instance &instance = nccl_.instances[index];
         const CommStream &stream = nccl_.gathered.streams[instance.stream];
-        const std::vector<CallJoin> &joins = nccl_.call_joins[instance.stream];
+        const CallJoins &joins = nccl_.call_joins[instance.stream];
         std::optional<RankModel> rank;
         for (std::uint32_t i = 0; i < instance.n_calls; ++i) {
             const std::uint32_t call = instance.first_call + i;
-            if (joins[call].launch != NONE || joins[call].operation == NONE ||
+            if (joins.launch(call) != NONE || joins.operation(call) == NONE ||
                 stream.calls[call].func > CW_NCCL_ALL_REDUCE)
                 continue;
-            const Index place = joins[call].operation;
+            const Index place = joins.operation(call);
             LocalOperation &operation = local_.collectives[place];
             if (operation.shape == NONE || operation.reason != NotModelled::No ||
                 nccl_.collectives[place].has(OPERATION_CAPTURED))
@@ -404,7 +404,7 @@ std::vector<GpuLocalBytes> local_bytes_between(const Model &model, Index session
                           .rank = instance.record.rank,
                           .cuda_dev = instance.record.cuda_dev,
                           .bus_id = instance.record.bus_id};
-        const std::vector<Launch> &launches = nccl.gathered.streams[instance.stream].launches;
+        const LaunchList &launches = nccl.gathered.streams[instance.stream].launches;
         const auto end = launches.begin() + instance.first_launch + instance.n_launches;
         const auto first = std::lower_bound(
             launches.begin() + instance.first_launch, end, begin_ns,
@@ -426,10 +426,10 @@ std::vector<GpuLocalBytes> local_bytes_between(const Model &model, Index session
                         .add({send.edge.payload_bytes, send.edge.data_bytes});
             }
         }
-        const std::vector<Call> &calls = nccl.gathered.streams[instance.stream].calls;
+        const CallList &calls = nccl.gathered.streams[instance.stream].calls;
         for (std::uint32_t i = instance.first_call; i < instance.first_call + instance.n_calls; ++i)
             if (calls[i].time_ns >= begin_ns && calls[i].time_ns < end_ns &&
-                nccl.call_joins[instance.stream][i].launch == NONE &&
+                nccl.call_joins[instance.stream].launch(i) == NONE &&
                 !never_launches(calls[i], instance))
                 ++gpu.calls_without_launch;
         if (gpu.launches + gpu.calls_without_launch != 0)

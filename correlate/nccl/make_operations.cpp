@@ -81,7 +81,7 @@ private:
     [[nodiscard]] const CommStream &stream_of(Index instance) const {
         return nccl_.gathered.streams[nccl_.instances[instance].stream];
     }
-    [[nodiscard]] std::vector<CallJoin> &joins_of(Index instance) {
+    [[nodiscard]] CallJoins &joins_of(Index instance) {
         return nccl_.call_joins[nccl_.instances[instance].stream];
     }
     [[nodiscard]] bool is_captured(Index instance, const CallJoin &join) const {
@@ -235,11 +235,12 @@ private:
         bool has_ended = false; // the group of the call
         for (std::size_t i = calls.calls.size(); i-- > 0;) {
             const Call &call = stream_of(calls.instance).calls[calls.calls[i]];
-            CallJoin &join = joins_of(calls.instance)[calls.calls[i]];
+            CallJoin join = joins_of(calls.instance)[calls.calls[i]];
             const std::uint64_t number = calls.first_number + i;
             const std::uint32_t repeats = range.repeats[number - range.begin];
             join.operation = first[number - range.begin];
             join.launches = std::min(join.launches, repeats);
+            joins_of(calls.instance).set(calls.calls[i], join);
             const bool captured = is_captured(calls.instance, join);
             const std::uint64_t called_ns = model_.hosts[instance.host].realtime_ns(call.time_ns);
             const bool is_waited_for =
@@ -319,7 +320,7 @@ private:
     }
 
     [[nodiscard]] bool is_before_same_thread(const Calls &calls, std::size_t i) const {
-        const std::vector<Call> &all = stream_of(calls.instance).calls;
+        const CallList &all = stream_of(calls.instance).calls;
         return i + 1 < calls.calls.size() && all[calls.calls[i]].tid == all[calls.calls[i + 1]].tid;
     }
 
@@ -331,9 +332,9 @@ private:
             return ended;
         for (const Calls &calls : range.calls) {
             const CommStream &stream = stream_of(calls.instance);
-            const std::vector<CallJoin> &joins = joins_of(calls.instance);
+            const CallJoins &joins = joins_of(calls.instance);
             for (std::size_t i = 0; i + 1 < calls.calls.size(); ++i)
-                if (const std::uint32_t launch = joins[calls.calls[i]].launch;
+                if (const std::uint32_t launch = joins.launch(calls.calls[i]);
                     launch != NONE && is_before_same_thread(calls, i) &&
                     stream.launches[launch].time_ns < stream.calls[calls.calls[i + 1]].time_ns)
                     ended[calls.first_number + i - range.begin] = true;

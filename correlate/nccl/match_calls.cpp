@@ -49,7 +49,7 @@ public:
             return match_older(nccl_, instance_, best_, older);
         line_up_calls();
         for (std::uint32_t i = 0; i < instance_.n_launches; ++i) {
-            Launch &launch = stream_.launches[instance_.first_launch + i];
+            const Launch launch = stream_.launches[instance_.first_launch + i];
             if ((launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0)
                 match_captured(launch, instance_.first_launch + i);
             else
@@ -84,7 +84,7 @@ private:
                                                                         : Rung::Exact;
     }
 
-    [[nodiscard]] const Call &call_at(std::uint32_t i) const { return stream_.calls[i]; }
+    [[nodiscard]] Call call_at(std::uint32_t i) const { return stream_.calls[i]; }
 
     void line_up_calls() {
         // Launches before each call: calls without a launch between them may be a group.
@@ -114,10 +114,10 @@ private:
     [[nodiscard]] std::uint32_t batch_of(std::uint32_t call) const {
         return batches_[call - instance_.first_call];
     }
-    [[nodiscard]] bool is_launched(std::uint32_t call) const { return joins_[call].launch != NONE; }
+    [[nodiscard]] bool is_launched(std::uint32_t call) const { return joins_.launch(call) != NONE; }
 
     void join(std::uint32_t call, std::uint32_t launch, Rung rung) {
-        join_call(joins_[call], launch, std::min(rung, best_));
+        join_call(joins_, call, launch, std::min(rung, best_));
     }
 
     // A thread launches its calls before it calls again: an earlier waiting call with equal
@@ -240,8 +240,11 @@ private:
         launches.erase(std::unique(launches.begin(), launches.end()), launches.end());
         if (!plans_.play_in_turn(launches))
             return;
-        for (const std::uint32_t call : calls)
-            joins_[call].rung = Rung::Exact;
+        for (const std::uint32_t call : calls) {
+            CallJoin join = joins_[call];
+            join.rung = Rung::Exact;
+            joins_.set(call, join);
+        }
     }
 
     void drop_launched(Queue &queue) const {
@@ -286,7 +289,7 @@ private:
         PartQueue &queue = parts_[part_key(task)];
         if ((launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0) {
             while (queue.next_captured < end && is_launched(all[queue.next_captured]) &&
-                   joins_[all[queue.next_captured]].launch != launch_index)
+                   joins_.launch(all[queue.next_captured]) != launch_index)
                 ++queue.next_captured;
             if (queue.next_captured >= end)
                 return NONE;
@@ -316,11 +319,11 @@ private:
 
     [[nodiscard]] bool is_captured(std::uint32_t call) const {
         return is_launched(call) &&
-               (stream_.launches[joins_[call].launch].flags & CW_NCCL_LAUNCH_GRAPH) != 0;
+               (stream_.launches[joins_.launch(call)].flags & CW_NCCL_LAUNCH_GRAPH) != 0;
     }
 
     // Gives each task index of the launch its call. Equal addresses are one task.
-    template <typename Take> void give_calls(Launch &launch, const Take &take) {
+    template <typename Take> void give_calls(const Launch &launch, const Take &take) {
         std::unordered_map<std::uint32_t, std::uint32_t> calls; // by address of the task
         for (std::uint32_t i = 0; i < launch.n_tasks; ++i) {
             const cw_nccl_task_ref &task = stream_.tasks[launch.first_task + i];
@@ -333,7 +336,7 @@ private:
 
     // `take`: of the calls with equal arguments.
     template <typename Take>
-    void give_due_calls(Launch &launch, std::uint32_t index, Due &due, Take take) {
+    void give_due_calls(const Launch &launch, std::uint32_t index, Due &due, Take take) {
         give_calls(launch, [&](const cw_nccl_task_ref &task, const cw_nccl_shape_task *shape) {
             Rung rung = Rung::Exact;
             std::uint32_t call = NONE;
@@ -347,18 +350,20 @@ private:
         });
     }
 
-    void match_tasks(Launch &launch, std::uint32_t index) {
+    void match_tasks(const Launch &launch, std::uint32_t index) {
         if (index >= due_until_)
             count_due(index);
         give_due_calls(launch, index, due_, &Matcher::take_called);
     }
 
     // The first launch of a captured plan binds its calls, later ones repeat them.
-    void match_captured(Launch &launch, std::uint32_t index) {
+    void match_captured(const Launch &launch, std::uint32_t index) {
         if (const std::uint32_t first = plans_.add(index); first != NONE) {
-            launch.n_tasks = std::min(launch.n_tasks, stream_.launches[first].n_tasks);
-            launch.first_task = stream_.launches[first].first_task;
-            return;
+            const Launch of_plan = stream_.launches[first];
+            Launch repeated = launch;
+            repeated.n_tasks = std::min(launch.n_tasks, of_plan.n_tasks);
+            repeated.first_task = of_plan.first_task;
+            return stream_.launches.set(index, repeated);
         }
         Due due;
         count_tasks(launch, due);
@@ -370,7 +375,7 @@ private:
     NcclFacts &nccl_;
     const Instance &instance_;
     CommStream &stream_;
-    std::vector<CallJoin> &joins_;
+    CallJoins &joins_;
     std::vector<std::uint32_t> &task_calls_;
     bool is_older_;
     Rung best_;
@@ -406,7 +411,7 @@ void match_calls(Model &model) {
     nccl.call_joins.resize(nccl.gathered.streams.size());
     nccl.task_calls.resize(nccl.gathered.streams.size());
     for (std::size_t i = 0; i < nccl.gathered.streams.size(); ++i) {
-        nccl.call_joins[i].resize(nccl.gathered.streams[i].calls.size());
+        nccl.call_joins[i] = CallJoins(nccl.gathered.streams[i].calls.size());
         nccl.task_calls[i].assign(nccl.gathered.streams[i].tasks.size(), NONE);
     }
     OlderReport older;

@@ -45,7 +45,7 @@ public:
 private:
     using Calls = std::vector<std::uint32_t>;
 
-    [[nodiscard]] const Call &call_at(std::uint32_t i) const { return stream_.calls[i]; }
+    [[nodiscard]] Call call_at(std::uint32_t i) const { return stream_.calls[i]; }
 
     // Of the process; 0: not recorded. NCCL reads it once.
     [[nodiscard]] std::int64_t parameter(std::string_view name) const {
@@ -74,7 +74,7 @@ private:
         for (const Index index : nccl_.communicators[instance_.comm].instances) {
             const Instance &other = nccl_.instances[index];
             ranks.insert(other.record.rank);
-            const std::vector<Launch> &launches = nccl_.gathered.streams[other.stream].launches;
+            const LaunchList &launches = nccl_.gathered.streams[other.stream].launches;
             for (std::uint32_t i = 0; i < other.n_launches; ++i)
                 if (const Index shape = launches[other.first_launch + i].shape_index; shape != NONE)
                     shapes.insert(shape);
@@ -95,14 +95,16 @@ private:
     void look_at(std::size_t n) { looks_left_ -= std::min<std::uint64_t>(looks_left_, n); }
 
     void match(std::uint32_t index) {
-        Launch &launch = stream_.launches[index];
+        Launch launch = stream_.launches[index];
         const bool is_captured = (launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0;
         const std::size_t before = waiting_.size();
         add_called_until(launch.time_ns);
         const Known counted = count_launched(launch);
         if (is_captured)
-            if (const std::uint32_t first = plans_.add(index); first != NONE)
-                return repeat(launch, stream_.launches[first]);
+            if (const std::uint32_t first = plans_.add(index); first != NONE) {
+                repeat(launch, stream_.launches[first]);
+                return stream_.launches.set(index, launch);
+            }
         // A thread's calls since its last launch are what it launches now.
         is_called_here_ =
             !is_captured && waiting_.size() > before &&
@@ -115,6 +117,7 @@ private:
             candidates_ = waiting_;
         look_at(waiting_.size());
         choose(launch, index, counted);
+        stream_.launches.set(index, launch);
         forget();
         if (is_captured)
             plans_.set_calls(chosen_);
@@ -252,7 +255,7 @@ private:
     }
 
     void join(std::uint32_t call, std::uint32_t launch, Rung rung) {
-        join_call(joins_[call], launch, std::min(rung, best_));
+        join_call(joins_, call, launch, std::min(rung, best_));
     }
 
     // Launched calls no longer wait. Nor does a thread's send or receive right before: it reaches
@@ -429,7 +432,7 @@ private:
     NcclFacts &nccl_;
     const Instance &instance_;
     CommStream &stream_;
-    std::vector<CallJoin> &joins_;
+    CallJoins &joins_;
     std::vector<std::uint32_t> &task_calls_;
     Rung best_;
     std::uint64_t &looks_left_;
@@ -454,7 +457,7 @@ bool is_older(const NcclFacts &nccl, const Instance &instance) {
         return false; // its launches are assumed, with tasks
     if (instance.version != 0)
         return instance.version < FIRST_VERSION_WITH_TASKS;
-    const std::vector<Launch> &launches = nccl.gathered.streams[instance.stream].launches;
+    const LaunchList &launches = nccl.gathered.streams[instance.stream].launches;
     for (std::uint32_t i = 0; i < instance.n_launches; ++i)
         if (const Index shape = launches[instance.first_launch + i].shape_index; shape != NONE)
             return nccl.shapes[shape].is_older;

@@ -16,6 +16,7 @@
 #include "collwire/nccl_launch_records.h"
 #include "collwire/socket_records.h"
 #include "correlate/model/known.h"
+#include "correlate/nccl/call_joins.h"
 #include "correlate/nccl/errors.h"
 #include "correlate/nccl/gathered.h"
 #include "correlate/nccl/gpu_kernels.h"
@@ -26,14 +27,6 @@
 #include "correlate/nccl/op_messages.h"
 
 namespace collwire::nccl {
-
-// Certainty of the operation that bytes belong to, weakest first, numbered as enum cw_rung.
-enum class Rung : std::uint8_t {
-    Process,  // only the process is known
-    Inferred, // deduced from an order with several candidates, or from the other end
-    Exact,    // read from NCCL's memory, or the only candidate in NCCL's order
-};
-inline constexpr std::size_t RUNGS = 3;
 
 // How the bytes were measured, weakest first.
 enum class ByteSource : std::uint8_t {
@@ -172,14 +165,6 @@ struct Operation {
     bool crosses_nodes = false; // if launched, part of it uses the network
 
     [[nodiscard]] bool has(std::uint16_t flag) const { return (flags & flag) != 0; }
-};
-
-// The matched operation and launch of a call.
-struct CallJoin {
-    Index operation = NONE;      // the first replay of a captured one
-    std::uint32_t launch = NONE; // the first
-    std::uint32_t launches = 0;
-    Rung rung = Rung::Process;
 };
 
 inline constexpr std::uint8_t NO_CHANNEL = UINT8_MAX; // not known
@@ -468,7 +453,7 @@ struct NcclFacts {
     std::vector<Communicator> communicators; // by creation
     std::vector<Operation> collectives;      // by communicator, seq, replay
     std::vector<Operation> p2p;
-    std::vector<std::vector<CallJoin>> call_joins;      // by stream and call
+    std::vector<CallJoins> call_joins;                  // by stream
     std::vector<std::vector<std::uint32_t>> task_calls; // by stream and task: call; NONE: not known
     std::vector<Shape> shapes;
     std::vector<MessagePackets> packets; // of the shapes' operations

@@ -15,12 +15,12 @@ Parts::Parts(const model::Model &model) : nccl_(model.nccl) {
     for (Index index = 0; index < nccl_.instances.size(); ++index) {
         const Instance &instance = nccl_.instances[index];
         const CommStream &stream = nccl_.gathered.streams[instance.stream];
-        const std::vector<CallJoin> &joins = nccl_.call_joins[instance.stream];
+        const CallJoins &joins = nccl_.call_joins[instance.stream];
         for (std::uint32_t i = 0; i < instance.n_calls; ++i) {
             const std::uint32_t call = instance.first_call + i;
-            if (joins[call].operation != NONE)
+            if (joins.operation(call) != NONE)
                 calls_[is_p2p(stream.calls[call].func) ? 1 : 0].push_back(
-                    {joins[call].operation, index, call});
+                    {joins.operation(call), index, call});
         }
         find_tasks(instance);
     }
@@ -38,7 +38,7 @@ Parts::Parts(const model::Model &model) : nccl_(model.nccl) {
 }
 
 void Parts::find_tasks(const Instance &instance) {
-    const std::vector<CallJoin> &joins = nccl_.call_joins[instance.stream];
+    const CallJoins &joins = nccl_.call_joins[instance.stream];
     const std::vector<std::uint32_t> &task_calls = nccl_.task_calls[instance.stream];
     for (std::uint32_t i = 0; i < instance.n_launches; ++i) {
         const std::uint32_t index = instance.first_launch + i;
@@ -100,16 +100,14 @@ std::vector<OperationCall> Parts::calls_of(const Operation &operation) const {
     for (const CallRef &ref : calls_named_by(operation)) {
         const Index index = nccl_.instances[ref.instance].stream;
         const CommStream &stream = nccl_.gathered.streams[index];
-        const CallJoin &join = nccl_.call_joins[index][ref.call];
         const auto task =
             std::lower_bound(tasks_.begin(), tasks_.end(), TaskRef{index, ref.call, replay, 0, 0});
-        std::uint32_t launch = replay == 0 ? join.launch : NONE;
+        std::uint32_t launch = replay == 0 ? nccl_.call_joins[index].launch(ref.call) : NONE;
         if (task != tasks_.end() && task->stream == index && task->call == ref.call &&
             task->replay == replay)
             launch = task->launch;
         const bool is_known = launch != NONE && !nccl_.instances[ref.instance].is_calls_only;
-        result.push_back(
-            {ref.instance, &stream.calls[ref.call], is_known ? &stream.launches[launch] : nullptr});
+        result.push_back({ref.instance, stream.calls[ref.call], is_known ? launch : NONE});
     }
     std::stable_sort(result.begin(), result.end(),
                      [this](const OperationCall &a, const OperationCall &b) {

@@ -26,8 +26,8 @@ struct Part {
 
 struct OperationCall {
     Index instance = NONE;
-    const Call *call = nullptr;
-    const Launch *launch = nullptr; // null: no launch is known
+    Call call;
+    std::uint32_t launch = NONE; // in its stream; NONE: no launch is known
 };
 
 // What a rank sent or received inside its node for the operation: local_traffic.h.

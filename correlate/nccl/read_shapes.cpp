@@ -72,7 +72,7 @@ private:
         const Instance &instance = nccl_.instances[instance_index];
         CommStream &stream = nccl_.gathered.streams[instance.stream];
         for (std::uint32_t i = 0; i < instance.n_launches; ++i) {
-            Launch &launch = stream.launches[instance.first_launch + i];
+            Launch launch = stream.launches[instance.first_launch + i];
             if ((launch.flags & CW_NCCL_LAUNCH_TRUNCATED) != 0)
                 ++nccl_.ops_truncated;
             if (launch.shape == 0) {
@@ -90,6 +90,7 @@ private:
             if (is_new)
                 nccl_.shapes.push_back(read(instance_index, found->second, stream, launch));
             launch.shape_index = known->second;
+            stream.launches.set(instance.first_launch + i, launch);
         }
     }
 

@@ -131,20 +131,23 @@ bool is_counted_by_nccl(const Call &call) {
 
 bool is_grouped_broadcast(const NcclFacts &nccl, const Instance &instance, std::uint32_t call) {
     const CommStream &stream = nccl.gathered.streams[instance.stream];
-    const std::uint32_t launch = nccl.call_joins[instance.stream][call].launch;
+    const std::uint32_t launch = nccl.call_joins[instance.stream].launch(call);
     if (stream.calls[call].func != CW_NCCL_BROADCAST || launch == NONE)
         return false;
     const Index shape = stream.launches[launch].shape_index;
     return shape != NONE && nccl.shapes[shape].func == CW_NCCL_ALL_GATHER_V;
 }
 
-void join_call(CallJoin &join, std::uint32_t launch, Rung rung, std::uint32_t launches) {
+void join_call(CallJoins &joins, std::uint32_t call, std::uint32_t launch, Rung rung,
+               std::uint32_t launches) {
+    CallJoin join = joins[call];
     if (join.launch == NONE) {
         join.launch = launch;
         join.rung = rung;
     }
     join.rung = std::min(join.rung, rung);
     join.launches = std::max(join.launches, launches);
+    joins.set(call, join);
 }
 
 bool is_same_rank(const Instance &a, const Instance &b) {

@@ -78,7 +78,8 @@ void find_errors(model::Model &model);
 [[nodiscard]] bool is_grouped_broadcast(const NcclFacts &nccl, const Instance &instance,
                                         std::uint32_t call);
 // Records that `launch` executes `call`; `launches`: graph replays so far.
-void join_call(CallJoin &join, std::uint32_t launch, Rung rung, std::uint32_t launches = 1);
+void join_call(CallJoins &joins, std::uint32_t call, std::uint32_t launch, Rung rung,
+               std::uint32_t launches = 1);
 // The same rank of one communicator, recorded again after a pause.
 [[nodiscard]] bool is_same_rank(const Instance &a, const Instance &b);
 

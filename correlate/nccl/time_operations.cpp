@@ -63,7 +63,7 @@ void OperationTimer::put_launches_in_order() {
     const auto order_of = [this](const PlaceOfOp &at) {
         const Instance &instance = nccl_.instances[at.instance];
         return std::pair(instance.session,
-                         nccl_.gathered.streams[instance.stream].launches[at.launch].order);
+                         nccl_.gathered.streams[instance.stream].launches.order(at.launch));
     };
     std::stable_sort(
         launches_.begin(), launches_.end(),

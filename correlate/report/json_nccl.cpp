@@ -85,12 +85,15 @@ Json calls_json(const Model &model, const std::vector<nccl::OperationCall> &call
         const Instance &instance = model.nccl.instances[index];
         array.push_back(
             {{"rank", instance.record.rank},
-             {"op", nccl::func_text(call->func)},
-             {"thread", number_or_null(call->tid)},
-             {"stream", fmt::format("{:#x}", call->stream)},
-             {"called_ns", call->time_ns},
-             {"called_realtime_ns", model.hosts[instance.host].realtime_ns(call->time_ns)},
-             {"launch", launch == nullptr ? Json(nullptr) : Json(launch->order)}});
+             {"op", nccl::func_text(call.func)},
+             {"thread", number_or_null(call.tid)},
+             {"stream", fmt::format("{:#x}", call.stream)},
+             {"called_ns", call.time_ns},
+             {"called_realtime_ns", model.hosts[instance.host].realtime_ns(call.time_ns)},
+             {"launch",
+              launch == model::NONE
+                  ? Json(nullptr)
+                  : Json(model.nccl.gathered.streams[instance.stream].launches[launch].order)}});
     }
     return array;
 }

@@ -115,9 +115,9 @@ private:
             for (std::uint32_t i = instance.first_call; i < instance.first_call + instance.n_calls;
                  ++i)
                 if (nccl::is_p2p(calls[i].func)) {
-                    if (joins[i].launch == NONE)
+                    if (joins.launch(i) == NONE)
                         return std::nullopt;
-                    counter.add(calls[i].func == CW_NCCL_SEND, joins[i].launch);
+                    counter.add(calls[i].func == CW_NCCL_SEND, joins.launch(i));
                 }
             all = all.value_or(true) && counter.takes_turns();
         }

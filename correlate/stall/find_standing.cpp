@@ -133,10 +133,10 @@ private:
     [[nodiscard]] Last last_of(const Instance &instance) const {
         const nccl::CommStream &stream = nccl_.gathered.streams[instance.stream];
         Last last;
-        const std::vector<nccl::CallJoin> &joins = nccl_.call_joins[instance.stream];
+        const nccl::CallJoins &joins = nccl_.call_joins[instance.stream];
         for (std::uint32_t i = instance.n_calls; i-- > 0;) {
             const nccl::Call &call = stream.calls[instance.first_call + i];
-            const nccl::CallJoin &join = joins[instance.first_call + i];
+            const nccl::CallJoin join = joins[instance.first_call + i];
             if (!nccl::is_collective(call.func) || nccl::is_failed(call) || join.operation == NONE)
                 continue;
             last.called = join.operation;
@@ -274,12 +274,12 @@ private:
         std::uint64_t first_ns = 0;
         for (const Index index : chosen.instances) {
             const Instance &instance = nccl_.instances[index];
-            const std::vector<nccl::CallJoin> &joins = nccl_.call_joins[instance.stream];
-            const std::vector<nccl::Call> &calls = nccl_.gathered.streams[instance.stream].calls;
+            const nccl::CallJoins &joins = nccl_.call_joins[instance.stream];
+            const nccl::CallList &calls = nccl_.gathered.streams[instance.stream].calls;
             const std::uint32_t looked_at = std::min(instance.n_calls, MOST_LOOKED_AT);
             for (std::uint32_t i = 0; i < looked_at; ++i) {
                 const std::uint32_t call = instance.first_call + instance.n_calls - 1 - i;
-                if (joins[call].operation != operation || !nccl::is_collective(calls[call].func))
+                if (joins.operation(call) != operation || !nccl::is_collective(calls[call].func))
                     continue;
                 const std::uint64_t called_ns = realtime_ns(instance, calls[call].time_ns);
                 first_ns = first_ns == 0 ? called_ns : std::min(first_ns, called_ns);
@@ -294,11 +294,11 @@ private:
         std::map<std::string, std::vector<std::int32_t>> ranks;
         for (const Index index : chosen.instances) {
             const Instance &instance = nccl_.instances[index];
-            const std::vector<nccl::CallJoin> &joins = nccl_.call_joins[instance.stream];
-            const std::vector<nccl::Call> &calls = nccl_.gathered.streams[instance.stream].calls;
+            const nccl::CallJoins &joins = nccl_.call_joins[instance.stream];
+            const nccl::CallList &calls = nccl_.gathered.streams[instance.stream].calls;
             for (std::uint32_t i = instance.n_calls; i-- > 0;)
                 if (const std::uint32_t call = instance.first_call + i;
-                    joins[call].operation == operation && nccl::is_collective(calls[call].func)) {
+                    joins.operation(call) == operation && nccl::is_collective(calls[call].func)) {
                     const nccl::Call &of = calls[call];
                     ranks[variant_text(of.func, of.count, of.datatype, of.root)].push_back(
                         instance.record.rank);

@@ -169,12 +169,10 @@ void OperationTabulator::add_tiers(const Operation &operation, std::uint64_t num
 }
 
 std::optional<std::uint64_t> OperationTabulator::kernel_of(const nccl::OperationCall &call) const {
-    if (call.launch == nullptr || !nccl_.gpu.is_recorded())
+    if (call.launch == model::NONE || !nccl_.gpu.is_recorded())
         return std::nullopt;
     const model::Index stream = nccl_.instances[call.instance].stream;
-    const auto launch =
-        static_cast<std::size_t>(call.launch - nccl_.gathered.streams[stream].launches.data());
-    const auto &[process, kernel] = nccl_.gpu.kernel_of_launch[stream][launch];
+    const auto &[process, kernel] = nccl_.gpu.kernel_of_launch[stream][call.launch];
     return only_if(process != NONE, process == NONE ? 0 : kernels_.of(process, kernel));
 }
 
@@ -198,18 +196,19 @@ void OperationTabulator::add_ranks(const Operation &operation, std::uint64_t num
         const auto bytes_of = [&](bool is_send) {
             const auto found = sums.find({call.instance, is_send});
             const Sum &sum = found == sums.end() ? none : found->second;
-            return only_if(call.launch != nullptr && sum.is_known, sum.bytes);
+            return only_if(call.launch != model::NONE && sum.is_known, sum.bytes);
         };
         rows::OperationRankRow row;
         row.operation = number;
         row.rank = instance.record.rank;
         row.host = host.name;
         row.pid = instance.record.tgid;
-        row.op = nccl::func_text(call.call->func);
-        row.called_realtime_ns = host.realtime_ns(call.call->time_ns);
-        row.called_common_ns = if_not_0(clock_.time_ns(instance.host, call.call->time_ns));
-        if (call.launch != nullptr)
-            row.launched_realtime_ns = host.realtime_ns(call.launch->time_ns);
+        row.op = nccl::func_text(call.call.func);
+        row.called_realtime_ns = host.realtime_ns(call.call.time_ns);
+        row.called_common_ns = if_not_0(clock_.time_ns(instance.host, call.call.time_ns));
+        if (call.launch != model::NONE)
+            row.launched_realtime_ns = host.realtime_ns(
+                nccl_.gathered.streams[instance.stream].launches[call.launch].time_ns);
         row.kernel = kernel_of(call);
         // A pair has a call of each of its ends.
         row.tx_payload_bytes = bytes_of(true);

@@ -126,7 +126,7 @@ std::vector<std::string> listed(const Model &model) {
     };
     const nccl::Gathered &gathered = model.nccl.gathered;
     for (const auto &[key, index] : gathered.stream_at)
-        add("stream", gathered.streams.at(index).calls.at(0).count);
+        add("stream", gathered.streams.at(index).calls[0].count);
     for (const auto &[key, index] : gathered.shape_of_hash)
         add("shape", gathered.shapes.at(index).tasks.at(0).count);
     for (const auto &[key, same] : gathered.connections_at)

@@ -8,6 +8,7 @@ collwire_test(report_test LABEL unit
 if(TARGET report_test)
   target_compile_definitions(report_test PRIVATE COLLWIRE_GOLDEN_DIR="${CMAKE_SOURCE_DIR}/tests/golden")
 endif()
+collwire_test(call_list_test LABEL unit SOURCES call_list_test.cpp LIBS collwire_model)
 collwire_test(model_nvlink_test LABEL unit SOURCES model_nvlink_test.cpp LIBS collwire_report collwire_zstd nlohmann_json::nlohmann_json)
 collwire_test(model_nccl_gpu_test LABEL unit SOURCES model_nccl_gpu_test.cpp LIBS collwire_report collwire_zstd)
 collwire_test(model_clocks_test LABEL unit SOURCES model_clocks_test.cpp LIBS collwire_report collwire_zstd)

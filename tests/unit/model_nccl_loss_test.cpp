@@ -83,7 +83,7 @@ std::map<std::size_t, std::int64_t> numbers_of(const model::Model &model, std::i
         for (std::uint32_t i = instance.first_call; i < instance.first_call + instance.n_calls;
              ++i) {
             const Operation &operation =
-                nccl.collectives[nccl.call_joins[instance.stream][i].operation];
+                nccl.collectives[nccl.call_joins[instance.stream].operation(i)];
             const std::uint64_t time_ns = nccl.gathered.streams[instance.stream].calls[i].time_ns;
             numbers[(time_ns - 10 * NS) / NS] = operation.seq_base == SeqBase::Recording
                                                     ? -1
