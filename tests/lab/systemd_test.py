@@ -59,6 +59,8 @@ def judge_steps(node, result):
     print(f"node{node}: the service has {memory >> 20} MiB and {tasks} tasks", flush=True)
     if not 0 < memory < MOST_BYTES or not 0 < tasks < MOST_TASKS:
         problems.append(f"node{node}: {memory} bytes, {tasks} tasks")
+    if problems:
+        print(f"node{node}: the journal of the service\n{result.get('said')}", flush=True)
     return problems
 
 
