@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where each rank of each communicator stood when its capture, or its process, ended. Plain values:
-// whoever fills them in, judge() reads nothing else.
+// Where each rank of each communicator stood when its capture, or its process, ended. Plain values;
+// judge() reads nothing else.
 #pragma once
 
 #include <cstdint>
