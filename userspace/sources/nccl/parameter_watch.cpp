@@ -14,6 +14,12 @@
 namespace collwire::sources {
 namespace {
 
+// The first operation comes at once, or hours after the connections.
+constexpr std::uint64_t FIRST_PAUSE_NS = 1'000'000'000;
+constexpr std::uint64_t LAST_PAUSE_NS = 4096 * FIRST_PAUSE_NS;
+// Of a process that ends many communicators.
+constexpr std::uint64_t LEAST_PAUSE_NS = FIRST_PAUSE_NS / 10;
+
 cw_nccl_param record_of(const LibraryUser &user, std::string_view name, std::int64_t value) {
     cw_nccl_param record = {};
     record.header = {sizeof(record), CW_KIND_NCCL_PARAM, CW_CPU_USERSPACE, monotonic_ns()};
@@ -31,18 +37,32 @@ void ParameterWatch::read(const LibraryUser &user) {
 }
 
 void ParameterWatch::on_connection(const LibraryUser &user) {
-    if (const auto process = processes_.find(user); process != processes_.end())
-        process->second.is_due = true;
+    const auto process = processes_.find(user);
+    if (process == processes_.end())
+        return;
+    process->second.due_ns = 0;
+    process->second.pause_ns = FIRST_PAUSE_NS;
 }
 
 void ParameterWatch::poll() {
-    for (auto &[user, process] : processes_)
-        if (process.is_due)
-            read(user, process);
+    const std::uint64_t now_ns = monotonic_ns();
+    for (auto &[user, process] : processes_) {
+        if (now_ns < process.due_ns)
+            continue;
+        read(user, process);
+        process.due_ns = process.pause_ns > LAST_PAUSE_NS ? UINT64_MAX : now_ns + process.pause_ns;
+        process.pause_ns *= 2;
+    }
+}
+
+void ParameterWatch::on_comm_end(const LibraryUser &user) {
+    const auto process = processes_.find(user);
+    if (process != processes_.end() && process->second.read_ns + LEAST_PAUSE_NS < monotonic_ns())
+        read(user, process->second);
 }
 
 void ParameterWatch::read(const LibraryUser &user, Process &process) {
-    process.is_due = false;
+    process.read_ns = monotonic_ns();
     const NcclLibrary *library = libraries_.find(user.image_id);
     process::ProcessView view{static_cast<pid_t>(user.tgid)};
     if (library == nullptr || library->layout.parameters.empty() || !view.refresh())

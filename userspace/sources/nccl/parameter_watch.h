@@ -21,16 +21,21 @@ public:
 
     // Reads the parameters of a process from memory.
     void read(const LibraryUser &user);
-    // NCCL has read the parameters of connections by now: poll() reads those of this process again.
+    // NCCL reads the parameters of connections now, and others at the first operation on them:
+    // poll() reads those of this process at once, and again after growing pauses.
     void on_connection(const LibraryUser &user);
     void poll();
+    // The process may exit before the next poll().
+    void on_comm_end(const LibraryUser &user);
     void forget(const LibraryUser &user) { processes_.erase(user); }
     void append(source::RecordSink &sink, const LibraryUser &user) const;
 
 private:
     struct Process {
         std::map<std::string, std::int64_t> parameters; // as emitted
-        bool is_due = false;
+        std::uint64_t read_ns = 0;                      // 0: never
+        std::uint64_t due_ns = UINT64_MAX;              // UINT64_MAX: not to be read again
+        std::uint64_t pause_ns = 0;
     };
 
     void read(const LibraryUser &user, Process &process);

@@ -132,6 +132,8 @@ void NcclSource::on_comm(const cw_nccl_comm &record) {
 }
 
 void NcclSource::on_comm_end(const CommAddress &address) {
+    if (const cw_nccl_comm *comm = comms_.find(address))
+        parameters_.on_comm_end({address.tgid, comm->image_id});
     comms_.remove(address);
     steps_.forget(address.tgid, address.comm);
     queue_pairs_.forget(address.tgid, address.comm);
