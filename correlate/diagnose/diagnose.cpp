@@ -128,11 +128,23 @@ Cause cause_of_error(const Communicator &comm, const Rank &rank) {
     cause.kind = Kind::Error;
     cause.rank = rank.rank;
     const bool own = is_failure(rank.comm->async_result) || rank.proxy == nullptr;
-    cause.sentence =
-        fmt::format("{}: NCCL reports {}{}{}", name_of(comm, rank.rank),
-                    own ? rank.comm->async_result : rank.proxy->async_result,
-                    own ? "" : " (its proxy)", rank.comm->is_aborted == true ? ", aborted" : "");
-    cause.evidence = evidence_of(rank);
+    const std::string &result = own ? rank.comm->async_result : rank.proxy->async_result;
+    const bool is_aborted = rank.comm->is_aborted == true;
+    if (is_failure(result))
+        cause.sentence = fmt::format("{}: NCCL reports {}{}{}", name_of(comm, rank.rank), result,
+                                     own ? "" : " (its proxy)", is_aborted ? ", aborted" : "");
+    else
+        cause.sentence = fmt::format("{}: the program has {} the communicator",
+                                     name_of(comm, rank.rank), is_aborted ? "aborted" : "revoked");
+    for (const inspect::NcclCall &call : rank.process->calls) {
+        if (call.comm != rank.comm->address || call.function != "ncclCommAbort")
+            continue;
+        cause.sentence += ", and has not come back from ncclCommAbort: NCCL waits there for the "
+                          "communicator's kernels and threads";
+        cause.evidence.push_back(call_text(call));
+        break;
+    }
+    std::ranges::move(evidence_of(rank), std::back_inserter(cause.evidence));
     return cause;
 }
 

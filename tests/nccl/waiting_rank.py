@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of a job that hangs in NCCL's host code, on the test double of CUDA. Prints "at WORD" before each step.
 
-waiting_rank.py --library FILE --rank R --ranks N --ids DIRECTORY --hang init|second|split|shrink|order|destroy|pool [--late RANK]"""
+waiting_rank.py --library FILE --rank R --ranks N --ids DIRECTORY --hang init|second|split|shrink|grow|order|destroy|abort|pool [--late RANK]"""
 
 import argparse
 import ctypes
@@ -27,7 +27,12 @@ class Rank:
         if options.hang == "shrink":
             self.nccl.ncclCommShrink.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.POINTER(ctypes.c_void_p),
                                                  ctypes.c_void_p, ctypes.c_int]
+        if options.hang == "grow":
+            self.nccl.ncclCommGetUniqueId.argtypes = [ctypes.c_void_p, ctypes.POINTER(UniqueId)]
+            self.nccl.ncclCommGrow.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(UniqueId), ctypes.c_int, ctypes.POINTER(ctypes.c_void_p),
+                                               ctypes.c_void_p]
         self.nccl.ncclCommDestroy.argtypes = [ctypes.c_void_p]
+        self.nccl.ncclCommAbort.argtypes = [ctypes.c_void_p]
         self.cuda.cudaStreamSynchronize.argtypes = [ctypes.c_void_p]
         self.call(self.cuda.cudaSetDevice, 0)
         self.buffer = ctypes.c_void_p()
@@ -98,6 +103,16 @@ class Rank:
         child, excluded = ctypes.c_void_p(), ctypes.c_int(self.ranks - 1)
         self.call(self.nccl.ncclCommShrink, world, ctypes.byref(excluded), 1, ctypes.byref(child), None, 0)
 
+    def grow(self):
+        """By one rank. The first rank is the root."""
+        world = self.communicator(0)
+        self.stand_if_late()
+        grown, made = ctypes.c_void_p(), UniqueId()
+        if self.rank == 0:
+            self.call(self.nccl.ncclCommGetUniqueId, world, ctypes.byref(made))
+        self.say("grow")
+        self.call(self.nccl.ncclCommGrow, world, self.ranks + 1, ctypes.byref(made) if self.rank == 0 else None, -1, ctypes.byref(grown), None)
+
     def order(self):
         pairs = [(self.communicator(number), self.stream()) for number in range(2)]
         for _ in range(2):
@@ -115,13 +130,25 @@ class Rank:
         self.say("destroy")
         self.call(self.nccl.ncclCommDestroy, world)
 
-    def pool(self):
-        """Goes on when the file "go" is there."""
+    def abort(self):
+        """The first rank aborts a communicator whose kernel does not end."""
         world, stream = self.communicator(0), self.stream()
         self.all_reduce(world, stream)
-        self.say("pool")
+        self.wait_for_go("running")
+        self.all_reduce(world, stream, wait=self.rank != 0)
+        self.say("abort")
+        self.call(self.nccl.ncclCommAbort, world)
+
+    def wait_for_go(self, word):
+        """Goes on when the file "go" is there."""
+        self.say(word)
         while not os.path.exists(f"{self.options.ids}/go"):
             time.sleep(0.02)
+
+    def pool(self):
+        world, stream = self.communicator(0), self.stream()
+        self.all_reduce(world, stream)
+        self.wait_for_go("pool")
         self.say("next")
         self.all_reduce(world, stream)
 
@@ -132,7 +159,7 @@ def main():
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--ids", required=True)
-    parser.add_argument("--hang", required=True, choices=("init", "second", "split", "shrink", "order", "destroy", "pool"))
+    parser.add_argument("--hang", required=True, choices=("init", "second", "split", "shrink", "grow", "order", "destroy", "abort", "pool"))
     parser.add_argument("--late", type=int, default=-1)
     options = parser.parse_args()
     rank = Rank(options)

@@ -21,13 +21,13 @@ import hangs
 PATIENCE_S = 120
 RANK = os.path.join(one_machine.HERE, "waiting_rank.py")
 NONE = -1
-FIRST_SHRINK = (2, 27)
+FIRST_VERSION = {"shrink": (2, 27), "grow": (2, 29)}
 
 
 class WaitingJob:
-    """`starts`: the ranks that start; the others never come."""
+    """`starts`: the ranks that start; the others never come. `stuck`: the rank whose kernels do not end once the file "go" is there."""
 
-    def __init__(self, arguments, library, directory, hang, ranks, late=NONE, starts=None):
+    def __init__(self, arguments, library, directory, hang, ranks, late=NONE, starts=None, stuck=NONE):
         self.directory, self.collwire, self.hang = directory, arguments.collwire, hang
         # RAS keeps NCCL's list of communicators.
         self.job = double_job.Job(library, arguments.build, ranks, environment={"NCCL_RAS_ENABLE": "1", "NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple"})
@@ -37,7 +37,10 @@ class WaitingJob:
             words = [sys.executable, RANK, "--library", library, "--rank", str(rank), "--ranks", str(ranks), "--ids", directory, "--hang", hang,
                      "--late", str(late)]
             with open(f"{directory}/output.{rank}", "w", encoding="utf-8") as output:
-                self.processes[rank] = subprocess.Popen(words, env=self.job.environment_of(rank, directory), stdout=output, stderr=subprocess.STDOUT)
+                environment = self.job.environment_of(rank, directory)
+                if rank == stuck:
+                    environment["COLLWIRE_CUDA_STUCK"] = f"{directory}/go"
+                self.processes[rank] = subprocess.Popen(words, env=environment, stdout=output, stderr=subprocess.STDOUT)
 
     def __enter__(self):
         return self
@@ -46,6 +49,10 @@ class WaitingJob:
         for process in self.processes.values():
             process.kill()
             process.wait()
+
+    def go(self):
+        with open(f"{self.directory}/go", "w", encoding="utf-8"):
+            pass
 
     def wait_for(self, word, ranks):
         end = time.monotonic() + PATIENCE_S
@@ -186,6 +193,32 @@ def shrink(arguments, library, directory):
         assert all(any(f"pid {job.processes[rank].pid}" in line for line in cause["evidence"]) for rank in (1, 3)), cause
 
 
+def grow(arguments, library, directory):
+    """Two ranks take in a third one, which never comes."""
+    with WaitingJob(arguments, library, directory, "grow", 2) as job:
+        job.wait_for("grow", range(2))
+        processes = job.inspect_until(lambda found: all(process["calls"] and process["unready"] for process in found.values()))
+        for process in processes.values():
+            expect_call(process, ["ncclCommGrow", "ncclGroupEnd", None])
+            [comm] = process["unready"]
+            assert comm["n_ranks"] == 3 and comm["parent_hash"] == process["communicators"][0]["hash"], comm
+        comm = only_unready(job.diagnose(), 2)
+        assert [(cause["kind"], cause["rank"]) for cause in comm["causes"]] == [("MISSING", 2)], comm
+
+
+def abort(arguments, library, directory):
+    """A rank gives up a communicator, and its kernel does not end: the call does not return."""
+    with WaitingJob(arguments, library, directory, "abort", 2, stuck=0) as job:
+        job.wait_for("running", range(2))
+        job.go()
+        job.wait_for("abort", [0])
+        processes = job.inspect_until(lambda found: found[0]["calls"] and found[0]["communicators"] and found[0]["communicators"][0]["aborted"])
+        expect_call(processes[0], ["ncclCommAbort", None])
+        [comm] = job.diagnose()["communicators"]
+        cause = next(cause for cause in comm["causes"] if cause["rank"] == 0)
+        assert comm["stuck"] and cause["kind"] == "ERROR" and "ncclCommAbort" in cause["text"] and f"pid {job.processes[0].pid}" in cause["text"], comm
+
+
 def order(arguments, library, directory):
     with WaitingJob(arguments, library, directory, "order", 2) as job:
         job.wait_for("order", range(2))
@@ -215,8 +248,7 @@ def pool(arguments, library, directory):
         job.wait_for("pool", range(2))
         job.inspect_until(lambda found: all(proxy["pool_empty"] is False for process in found.values() for proxy in process["proxies"]))
         take_pool(arguments, library, job)
-        with open(f"{directory}/go", "w", encoding="utf-8"):
-            pass
+        job.go()
         job.wait_for("next", range(2))
         processes = job.inspect_until(lambda found: found[0]["calls"] and found[0]["proxies"][0]["pool_empty"] and waits_in_flight(found[1]))
         expect_call(processes[0], ["ncclAllReduce"])
@@ -240,14 +272,14 @@ def take_pool(arguments, library, job):
             memory.write(struct.pack("<i", NONE))
 
 
-CASES = {case.__name__: case for case in (init, second, split, shrink, order, destroy, pool)}
+CASES = {case.__name__: case for case in (init, second, split, shrink, grow, order, destroy, abort, pool)}
 
 
 def run(arguments, library, directory):
     for name, case in CASES.items():
         if arguments.cases and name not in arguments.cases.split(","):
             continue
-        if name == "shrink" and tuple(map(int, arguments.version.split("."))) < FIRST_SHRINK:
+        if tuple(map(int, arguments.version.split("."))) < FIRST_VERSION.get(name, ()):
             continue
         place, begin = f"{directory}/{name}", time.monotonic()
         os.mkdir(place)

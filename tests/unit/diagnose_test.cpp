@@ -330,6 +330,24 @@ TEST(Diagnose, ErrorOfTheProxyIsTheRanks) {
     EXPECT_EQ(cause.sentence, "rank 3 (node3, pid 103): NCCL reports ncclRemoteError (its proxy)");
 }
 
+TEST(Diagnose, RankThatAbortsIsTheCause) {
+    auto all = starved_ring();
+    inspect::Communicator &comm = all[3].processes[0].communicators[0];
+    comm.is_aborted = true;
+    EXPECT_EQ(only_cause(diagnose::diagnose(all)).sentence,
+              "rank 3 (node3, pid 103): the program has aborted the communicator");
+    all[3].processes[0].calls.push_back({.tid = 103,
+                                         .function = "ncclCommAbort",
+                                         .inside = {"commDestroySync"},
+                                         .comm = comm.address});
+    const auto cause = only_cause(diagnose::diagnose(all));
+    EXPECT_EQ(cause.kind, Kind::Error);
+    EXPECT_EQ(cause.rank, 3);
+    EXPECT_NE(cause.sentence.find("has not come back from ncclCommAbort"), std::string::npos);
+    ASSERT_FALSE(cause.evidence.empty());
+    EXPECT_NE(cause.evidence[0].find("commDestroySync"), std::string::npos) << cause.evidence[0];
+}
+
 TEST(Diagnose, MissingRankPrecedesTheErrorsOfOthers) {
     auto all = starved_ring();
     all.erase(all.begin() + 2);
