@@ -9,6 +9,7 @@
 #include "correlate/rows/recording_rows.h"
 #include "correlate/rows/totals_rows.h"
 #include "correlate/rows/verdict_rows.h"
+#include "correlate/rows/waiting_rows.h"
 
 namespace collwire::rows {
 
@@ -26,6 +27,7 @@ std::span<const TableInfo *const> all_tables() {
         &TABLE_INFO<CommunicatorRow>,  &TABLE_INFO<RankRow>,
         &TABLE_INFO<ParameterRow>,     &TABLE_INFO<OperationRow>,
         &TABLE_INFO<OperationTierRow>, &TABLE_INFO<OperationRankRow>,
+        &TABLE_INFO<WaitingRow>,       &TABLE_INFO<WaitingRankRow>,
         &TABLE_INFO<RankPairRow>,      &TABLE_INFO<FlowRow>,
         &TABLE_INFO<KernelRow>,        &TABLE_INFO<QpRow>,
         &TABLE_INFO<QpPeerRow>,        &TABLE_INFO<SocketRow>,

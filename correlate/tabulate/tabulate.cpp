@@ -8,6 +8,7 @@
 #include "correlate/tabulate/rows_of_recordings.h"
 #include "correlate/tabulate/rows_of_totals.h"
 #include "correlate/tabulate/rows_of_verdicts.h"
+#include "correlate/tabulate/rows_of_waiting.h"
 
 namespace collwire::tabulate {
 
@@ -18,6 +19,7 @@ void tabulate(const model::Model &model, bool has_detail, rows::RowSink &sink) {
     rows_of_verdicts(model, guesses, sink);
     rows_of_communicators(model, guesses, sink);
     rows_of_operations(model, has_detail, sink);
+    rows_of_waiting(model, sink);
     rows_of_kernels(model, sink);
     rows_of_network(model, sink);
 }

@@ -104,6 +104,7 @@ class Comparison:
         self.operations()
         self.operation_tiers()
         self.operation_ranks()
+        self.waiting()
         self.queue_pairs()
         self.ports_and_sockets()
         self.troubles()
@@ -255,6 +256,22 @@ class Comparison:
                 sent = [part["payload_bytes"] for part in element["parts"] if part["rank"] == row["rank"] and part["direction"] == "send"]
                 if row["tx_payload_bytes"] is not None and len({other["host"] for other in rows[number]}) == len(rows[number]):
                     self.equal(row["tx_payload_bytes"], sum(sent), (number, row["rank"]))
+
+    def waiting(self):
+        elements = self.json["waiting"]
+        self.same_rows("waiting", ["comm", "op", "size_bytes", "algorithm", "protocol", "waited", "transferred", "unclear", "sum_waited_ns"], elements)
+        for what in ("spread", "transfer"):
+            names = [f"{bound}_{percent}" for bound in ("least", "most") for percent in ("p50", "p95")]
+            self.equal(self.outputs.columns("waiting", [f"{what}s", *(f"{name}_{what}_ns" for name in names)]),
+                       [(of["n"], *(of[f"{name}_ns"] for name in names)) if of else (0, *[None] * 4) for of in (each[what] for each in elements)], what)
+        self.equal(self.outputs.columns("waiting_ranks", ["waiting", "rank", "operations"]),
+                   [(number, last["rank"], last["operations"]) for number, element in enumerate(elements) for last in element["last_ranks"]], "last ranks")
+        # The text leaves out kinds of which nothing is clear.
+        clear = [row for row in self.outputs.rows("SELECT * FROM waiting ORDER BY waiting") if row["waited"] + row["transferred"]]
+        shown = table(self.text, "Waiting for the last rank to call", "comm")
+        self.equal([(int(row["comm"].split()[0]), row["operation"], row["size"], row["waiting"], row["transfer"], row["unclear"]) for row in shown],
+                   [(row["comm"], row["op"], human(row["size_bytes"]), *(f"{row[name]:,}" for name in ("waited", "transferred", "unclear")))
+                    for row in clear], "waiting in the text")
 
     def queue_pairs(self):
         self.same_rows("qps", QP_FIELDS, self.json["qps"])
