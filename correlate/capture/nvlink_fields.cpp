@@ -19,6 +19,8 @@ constexpr auto GPU = std::to_array<Field>({
     FIELD(cw_nvlink_gpu, uuid),
     FIELD(cw_nvlink_gpu, name),
     FIELD(cw_nvlink_gpu, driver),
+    FIELD(cw_nvlink_gpu, nvlink_peers),
+    FIELD(cw_nvlink_gpu, other_peers),
 });
 
 constexpr auto SAMPLE = std::to_array<Field>({

@@ -111,7 +111,8 @@ private:
             is_known = is_known && task.reason == NotModelled::No;
             for (const LocalSend &send : task.edges) {
                 is_known = is_known && send.transport != LocalTransport::Unknown;
-                if (send.transport != LocalTransport::P2p)
+                if (send.transport != LocalTransport::P2p &&
+                    send.transport != LocalTransport::Nvlink)
                     continue;
                 std::uint64_t &bytes =
                     send.edge.sender == rank ? transfer.tx_bytes : transfer.rx_bytes;

@@ -13,6 +13,7 @@
 #include "collwire/nccl_launch_records.h"
 #include "correlate/model/model.h"
 #include "correlate/nccl/describe.h"
+#include "correlate/nccl/gpu_peers.h"
 #include "correlate/nccl/neighbours.h"
 #include "correlate/nccl/resolve.h"
 
@@ -47,8 +48,11 @@ public:
                 channels_.push_back(channel->record);
         if (instance_.comm != NONE)
             for (const Index other : nccl.communicators[instance_.comm].instances)
-                if (nccl.instances[other].record.node == instance_.record.node)
-                    same_node_.insert(nccl.instances[other].record.rank);
+                if (const cw_nccl_comm &record = nccl.instances[other].record;
+                    record.node == instance_.record.node) {
+                    same_node_.insert(record.rank);
+                    gpus_[record.rank] = record.bus_id;
+                }
         comm_ = {.version = instance_.version,
                  .n_ranks = instance_.record.n_ranks,
                  .rank = instance_.record.rank,
@@ -119,7 +123,7 @@ private:
             if (net != 0 && p2p == 0 && shm == 0)
                 return std::nullopt;
             if (net == 0 && (p2p != 0) != (shm != 0))
-                return p2p != 0 ? LocalTransport::P2p : LocalTransport::Shm;
+                return p2p != 0 ? p2p_transport(peer) : LocalTransport::Shm;
         }
         const bool is_on_network = is_own && std::ranges::any_of(shape.ops, [&](const ShapeOp &op) {
                                        return op.link != NONE && op.peer == peer &&
@@ -128,11 +132,23 @@ private:
         return is_on_network ? std::nullopt : std::optional(LocalTransport::Unknown);
     }
 
+    [[nodiscard]] LocalTransport p2p_transport(std::int32_t peer) const {
+        const auto gpu = gpus_.find(peer);
+        const auto over_nvlink = gpu == gpus_.end()
+                                     ? std::nullopt
+                                     : is_over_nvlink(nccl_.gathered.nvlink_gpus, instance_.session,
+                                                      instance_.record.bus_id, gpu->second);
+        if (!over_nvlink)
+            return LocalTransport::P2p;
+        return *over_nvlink ? LocalTransport::Nvlink : LocalTransport::Pcie;
+    }
+
     const NcclFacts &nccl_;
     const Instance &instance_;
     const CommStream &stream_;
     std::map<std::int32_t, const cw_nccl_local *> locals_; // newest, by peer
     std::set<std::int32_t> same_node_;                     // recorded ranks
+    std::map<std::int32_t, std::uint64_t> gpus_;           // their bus ids
     std::vector<cw_nccl_channel> channels_;
     LocalComm comm_;
 };
@@ -361,6 +377,8 @@ private:
 std::string_view local_transport_name(LocalTransport transport) {
     switch (transport) {
     case LocalTransport::P2p:
+    case LocalTransport::Nvlink:
+    case LocalTransport::Pcie:
         return "p2p";
     case LocalTransport::Shm:
         return "shm";
@@ -368,6 +386,20 @@ std::string_view local_transport_name(LocalTransport transport) {
         break;
     }
     return "local";
+}
+
+std::string_view local_wire_name(LocalTransport transport) {
+    switch (transport) {
+    case LocalTransport::Nvlink:
+        return "nvlink";
+    case LocalTransport::Pcie:
+        return "pcie";
+    case LocalTransport::P2p:
+    case LocalTransport::Shm:
+    case LocalTransport::Unknown:
+        break;
+    }
+    return {};
 }
 
 void LocalBytes::add(const LocalBytes &other) {

@@ -26,14 +26,19 @@ using model::Index;
 // How NCCL connected two ranks of a node (transport.h), as the recorder read it.
 enum class LocalTransport : std::uint8_t {
     Unknown, // P2P or SHM
-    P2p,     // GPU to GPU: NVLink or PCIe, which is not recorded
+    P2p,     // GPU to GPU: NVLink or PCIe, which is not known
     Shm,     // through host memory, over PCIe or C2C
+    Nvlink,  // P2P between GPUs that NVML says reach each other over NVLink
+    Pcie,    // P2P between GPUs of which NVML says that they do not
 };
-inline constexpr std::size_t LOCAL_TRANSPORTS = 3;
-inline constexpr std::array ALL_LOCAL_TRANSPORTS{LocalTransport::P2p, LocalTransport::Shm,
+inline constexpr std::size_t LOCAL_TRANSPORTS = 5;
+inline constexpr std::array ALL_LOCAL_TRANSPORTS{LocalTransport::Nvlink, LocalTransport::Pcie,
+                                                 LocalTransport::P2p, LocalTransport::Shm,
                                                  LocalTransport::Unknown};
 
 [[nodiscard]] std::string_view local_transport_name(LocalTransport transport); // "p2p"
+// "nvlink", "pcie"; empty: not P2P, or not known.
+[[nodiscard]] std::string_view local_wire_name(LocalTransport transport);
 
 struct LocalBytes {
     std::uint64_t payload_bytes = 0; // with LL's and LL128's flags: what crosses the link

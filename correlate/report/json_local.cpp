@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "correlate/report/json_local.h"
 
+#include <map>
+#include <string>
+#include <string_view>
+
 #include <nlohmann/json.hpp>
 
 #include "correlate/nccl/describe.h"
@@ -16,6 +20,13 @@ Json bytes_json(const nccl::LocalBytes &bytes) {
     return {{"payload_bytes", bytes.payload_bytes}, {"data_bytes", bytes.data_bytes}};
 }
 
+Json bytes_by_name(const std::map<std::string_view, nccl::LocalBytes> &all) {
+    Json json = Json::object();
+    for (const auto &[name, bytes] : all)
+        json[std::string(name)] = bytes_json(bytes);
+    return json;
+}
+
 Json sums_json(const std::pair<const std::pair<model::Index, std::uint8_t>, nccl::LocalSums> &of) {
     const auto &[key, sums] = of;
     Json reasons = Json::object();
@@ -23,11 +34,15 @@ Json sums_json(const std::pair<const std::pair<model::Index, std::uint8_t>, nccl
         if (sums.not_modelled[i] != 0)
             reasons[std::string(nccl::name_of(static_cast<nccl::NotModelled>(i)))] =
                 sums.not_modelled[i];
-    Json transports = Json::object();
-    for (const nccl::LocalTransport transport : nccl::ALL_LOCAL_TRANSPORTS)
-        if (const auto &bytes = sums.bytes[static_cast<std::size_t>(transport)];
-            bytes.payload_bytes != 0)
-            transports[std::string(nccl::local_transport_name(transport))] = bytes_json(bytes);
+    std::map<std::string_view, nccl::LocalBytes> transports, wires;
+    for (const nccl::LocalTransport transport : nccl::ALL_LOCAL_TRANSPORTS) {
+        const auto &bytes = sums.bytes[static_cast<std::size_t>(transport)];
+        if (bytes.payload_bytes == 0)
+            continue;
+        transports[nccl::local_transport_name(transport)].add(bytes);
+        if (const auto wire = nccl::local_wire_name(transport); !wire.empty())
+            wires[wire].add(bytes);
+    }
     const bool is_any = sums.modelled + sums.partial != 0;
     return {{"comm", key.first},
             {"op", nccl::func_text(key.second)},
@@ -36,7 +51,8 @@ Json sums_json(const std::pair<const std::pair<model::Index, std::uint8_t>, nccl
             {"partial", sums.partial},
             {"not_recorded", sums.not_recorded},
             {"not_modelled", std::move(reasons)},
-            {"transports", is_any ? std::move(transports) : Json(nullptr)}};
+            {"transports", is_any ? bytes_by_name(transports) : Json(nullptr)},
+            {"wires", is_any ? bytes_by_name(wires) : Json(nullptr)}};
 }
 
 std::string_view state_name(LocalState state) {
@@ -66,7 +82,8 @@ Json local_json(const Model &model) {
         Json edge = {{"comm", key.comm},
                      {"src_rank", key.source},
                      {"dst_rank", key.destination},
-                     {"transport", nccl::local_transport_name(key.transport)}};
+                     {"transport", nccl::local_transport_name(key.transport)},
+                     {"wire", text_or_null(nccl::local_wire_name(key.transport))}};
         edge.update(bytes_json(bytes));
         edges.push_back(std::move(edge));
     }
@@ -102,7 +119,8 @@ Json local_parts_json(const Model &model, const std::vector<nccl::LocalPart> &pa
             {"peer_rank", is_send ? edge.receiver : edge.sender},
             {"channel", edge.channel == nccl::ALL_CHANNELS ? Json(nullptr) : Json(edge.channel)},
             {"direction", is_send ? "send" : "recv"},
-            {"transport", nccl::local_transport_name(part.send.transport)}};
+            {"transport", nccl::local_transport_name(part.send.transport)},
+            {"wire", text_or_null(nccl::local_wire_name(part.send.transport))}};
         json.update(bytes_json({edge.payload_bytes, edge.data_bytes}));
         array.push_back(std::move(json));
     }

@@ -9,7 +9,7 @@ namespace collwire::report {
 
 // Version of docs/report-schema.md. Minor: fields were added.
 inline constexpr int JSON_SCHEMA_MAJOR = 1;
-inline constexpr int JSON_SCHEMA_MINOR = 19;
+inline constexpr int JSON_SCHEMA_MINOR = 20;
 
 struct JsonOptions {
     bool detail = false; // each rank's sent and received bytes for each NCCL operation

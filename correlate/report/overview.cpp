@@ -2,6 +2,7 @@
 #include "correlate/report/overview.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -16,6 +17,7 @@
 #include "correlate/nccl/late_ranks.h"
 #include "correlate/report/comm_label.h"
 #include "correlate/report/names.h"
+#include "correlate/report/text_local.h"
 #include "correlate/report/units.h"
 
 namespace collwire::report {
@@ -105,6 +107,25 @@ std::string tiers_text(const Model &model) {
                                         share(sums.tx_wire_bytes, model.total.tx_wire_bytes)));
     }
     return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+// Payload of operations between ranks of one node.
+std::string inside_nodes_text(const Model &model) {
+    std::array<std::uint64_t, nccl::LOCAL_TRANSPORTS> bytes{};
+    std::uint64_t unknown = 0; // operations
+    for (const auto &[key, sums] : model.nccl.local.sums) {
+        for (std::size_t i = 0; i < bytes.size(); ++i)
+            bytes[i] = model::add_saturating(bytes[i], sums.bytes[i].payload_bytes);
+        unknown += sums.operations - sums.modelled;
+    }
+    std::vector<std::string> parts;
+    for (const nccl::LocalTransport transport : nccl::ALL_LOCAL_TRANSPORTS)
+        if (const std::uint64_t here = bytes[static_cast<std::size_t>(transport)]; here != 0)
+            parts.push_back(
+                fmt::format("{} {}", local_transport_title(transport), human_bytes(here)));
+    if (unknown != 0)
+        parts.push_back(fmt::format("{} operation(s) not or not all known", grouped(unknown)));
+    return parts.empty() ? std::string() : fmt::format("modelled: {}", fmt::join(parts, ", "));
 }
 
 std::string clocks_text(const Model &model) {
@@ -203,7 +224,8 @@ std::vector<OverviewLine> overview_of(const Model &model,
     for (const auto &[name, text] :
          {std::pair("late ranks", late_ranks_text(model, guesses)),
           std::pair("NCCL", nccl_text(model)), std::pair("NICs", nics_text(model)),
-          std::pair("tiers", tiers_text(model)), std::pair("clocks", clocks_text(model)),
+          std::pair("tiers", tiers_text(model)), std::pair("in nodes", inside_nodes_text(model)),
+          std::pair("clocks", clocks_text(model)),
           std::pair("not recorded", not_recorded_text(model))})
         if (!text.empty())
             lines.push_back({name, text});

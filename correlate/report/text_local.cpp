@@ -20,10 +20,12 @@ namespace collwire::report {
 using model::Model;
 using nccl::LocalTransport;
 
-namespace {
-
-std::string_view column_of(LocalTransport transport) {
+std::string_view local_transport_title(LocalTransport transport) {
     switch (transport) {
+    case LocalTransport::Nvlink:
+        return "NVLink";
+    case LocalTransport::Pcie:
+        return "PCIe P2P";
     case LocalTransport::P2p:
         return "P2P";
     case LocalTransport::Shm:
@@ -33,6 +35,8 @@ std::string_view column_of(LocalTransport transport) {
     }
     return "P2P or SHM";
 }
+
+namespace {
 
 class LocalTextWriter : private TextWriter {
 public:
@@ -72,8 +76,8 @@ private:
         });
         std::vector<Column> columns = {{"comm", Align::Left, true}, {"operation"}};
         for (const LocalTransport transport : nccl::ALL_LOCAL_TRANSPORTS)
-            columns.push_back({std::string(column_of(transport)), Align::Right, false, 0,
-                               is_used[static_cast<std::size_t>(transport)]});
+            columns.push_back({std::string(local_transport_title(transport)), Align::Right, false,
+                               0, is_used[static_cast<std::size_t>(transport)]});
         columns.push_back({"count", Align::Right});
         columns.push_back({"modelled", Align::Right});
         columns.push_back({"partial", Align::Right, false, 1});
@@ -117,8 +121,14 @@ private:
         wrapped("  modelled: computed from NCCL's launches, with the flags of LL and LL128; not "
                 "measured, and in no other total",
                 "  ", "");
-        if (all.bytes[static_cast<std::size_t>(LocalTransport::P2p)].payload_bytes != 0)
-            wrapped("  P2P: NVLink or PCIe, which is not recorded; SHM: through host memory", "  ",
+        const auto is_used = [&](LocalTransport transport) {
+            return all.bytes[static_cast<std::size_t>(transport)].payload_bytes != 0;
+        };
+        if (is_used(LocalTransport::Nvlink) || is_used(LocalTransport::Pcie))
+            wrapped("  NVLink, PCIe P2P: from GPU to GPU, over what NVML says connects the two",
+                    "  ", "");
+        if (is_used(LocalTransport::P2p))
+            wrapped("  P2P: NVLink or PCIe, which is not known; SHM: through host memory", "  ",
                     "");
         if (all.partial != 0)
             wrapped(fmt::format("  {} operation(s) are partial: launches of some ranks of the node "

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "correlate/nccl/local_traffic.h"
 #include "correlate/report/text_report.h"
 #include "correlate/roles/facts.h"
 
@@ -14,5 +16,8 @@ namespace collwire::report {
 [[nodiscard]] std::string local_text(const model::Model &model,
                                      const std::vector<roles::RoleGuess> &guesses,
                                      const TextOptions &options);
+
+// "NVLink", "SHM"
+[[nodiscard]] std::string_view local_transport_title(nccl::LocalTransport transport);
 
 } // namespace collwire::report

@@ -26,10 +26,19 @@ MOST_DIFFERENCE = 0.02
 FOREIGN_KIB = 50_000
 # Windows in pairs: an operation that a busy machine delays for longer than collwire assumes.
 MOST_OUTSIDE = 2
+# NVLink connects pairs of GPUs. NVML does not know of one pair, and says of the others that they are not connected.
+UNKNOWN = {0, 3}
+P2P_OK, P2P_NOT_SUPPORTED, P2P_UNKNOWN = 0, 5, 6
 # Pauses in which counters are read while nothing moves, and a stretch without a pause.
 APART = "world allreduce 768KiB\nworld allgather 128KiB\nworld sendrecv 96KiB\nwait\nsleep 2000ms\n"
 CLOSE = "world allreduce 512KiB\nwait\nsleep 100ms\n"
 SCRIPT = f"loop\n{APART * 4}{CLOSE * 20}sleep 2500ms\n"
+
+
+def p2p_status(rank, peer):
+    if {rank, peer} == UNKNOWN:
+        return P2P_UNKNOWN
+    return P2P_OK if rank // 2 == peer // 2 else P2P_NOT_SUPPORTED
 
 
 class Counters(threading.Thread):
@@ -40,7 +49,7 @@ class Counters(threading.Thread):
         self.directory, self.state = directory, f"{directory}/nvml"
         self.read = [0] * RANKS
         self.moved = {"send": [0] * RANKS, "recv": [0] * RANKS}
-        self.by_transport = collections.Counter()
+        self.by_transport, self.by_pair = collections.Counter(), collections.Counter()
         self.foreign_kib = 0
         self.ended = threading.Event()
         self.write()
@@ -51,6 +60,7 @@ class Counters(threading.Thread):
             foreign = self.foreign_kib if rank == 0 else 0
             lines += [f"gpu 0000:{FIRST_BUS + rank:02x}:00.0 GPU-{rank}", "field 91 0 1 u32",
                       f"field 138 all {self.moved['send'][rank] // KIB + foreign}", f"field 139 all {self.moved['recv'][rank] // KIB}"]
+            lines += [f"peer {peer} {p2p_status(rank, peer)}" for peer in range(RANKS) if peer != rank]
         with open(f"{self.state}.next", "w", encoding="utf-8") as state:
             state.write("\n".join(lines) + "\n")
         os.rename(f"{self.state}.next", self.state)
@@ -68,7 +78,12 @@ class Counters(threading.Thread):
             for line in whole.splitlines():
                 for connection in json.loads(line)["connections"]:
                     self.by_transport[connection["transport"]] += connection["bytes"]
-                    if connection["transport"] == "p2p":
+                    if connection["transport"] != "p2p":
+                        continue
+                    if connection["direction"] == "send":
+                        self.by_pair[rank, connection["peer"]] += connection["bytes"]
+                    # A GPU counts NVLink's bytes alone. The model takes what it does not know for NVLink.
+                    if p2p_status(rank, connection["peer"]) != P2P_NOT_SUPPORTED:
                         self.moved["send" if connection["direction"] == "send" else "recv"][rank] += connection["bytes"]
 
     def run(self):
@@ -94,11 +109,29 @@ def wait_for_reading(collwire, capture):
         gpus = {sample["gpu"] for sample in map(json.loads, dumped.splitlines()) if sample.get("read_begin_ns", 0) >= since_ns}
 
 
-def windows_of(collwire, capture, path):
+def report_of(collwire, capture, path):
     done = subprocess.run([collwire, "report", capture, "--json", path], stdout=subprocess.PIPE, text=True, check=False)
     assert done.returncode in (0, one_machine.LOST), done.returncode
     with open(path, encoding="utf-8") as file:
-        return json.load(file)["nvlink"]["gpus"], done.stdout
+        return json.load(file), done.stdout
+
+
+def check_edges(local, counters):
+    """Problems of bytes from GPU to GPU, and of what they went over."""
+    problems = []
+    wires = {P2P_OK: "nvlink", P2P_NOT_SUPPORTED: "pcie", P2P_UNKNOWN: None}
+    found = {(edge["src_rank"], edge["dst_rank"]): edge["payload_bytes"] for edge in local["edges"]}
+    if found != dict(counters.by_pair):
+        problems.append(f"bytes from GPU to GPU {found}, moved {dict(counters.by_pair)}")
+    problems += [f"{edge}, not over {wires[status]}" for edge in local["edges"] for status in [p2p_status(edge["src_rank"], edge["dst_rank"])]
+                 if (edge["transport"], edge["wire"]) != ("p2p", wires[status])]
+    for status, wire in wires.items():
+        moved = sum(n for pair, n in counters.by_pair.items() if p2p_status(*pair) == status)
+        of_operations = sum(of["wires"].get(wire, {}).get("payload_bytes", 0) for of in local["operations"])
+        print(f"{moved} B over {wire or 'what NVML does not know'}")
+        if not moved or (wire and of_operations != moved):
+            problems.append(f"{wire}: {of_operations} B of operations, {moved} B moved")
+    return problems
 
 
 def check_gpu(rank, gpu, counters, foreign_bytes):
@@ -141,9 +174,10 @@ def run(arguments, library, directory):
         counters.write()
         wait_for_reading(arguments.collwire, f"{directory}/capture")
     assert recorder.status == 0, recorder.said()
-    gpus, text = windows_of(arguments.collwire, f"{directory}/capture", f"{directory}/report.json")
+    report, text = report_of(arguments.collwire, f"{directory}/capture", f"{directory}/report.json")
+    gpus = report["nvlink"]["gpus"]
     assert counters.by_transport["p2p"] and set(counters.by_transport) == {"p2p"}, counters.by_transport
-    problems = []
+    problems = check_edges(report["local"], counters)
     assert len(gpus) == RANKS and all(gpu["windows"] for gpu in gpus), gpus
     for rank, gpu in enumerate(gpus):
         summary, found = check_gpu(rank, gpu, counters, FOREIGN_KIB * KIB if rank == 0 else 0)

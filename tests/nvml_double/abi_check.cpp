@@ -48,6 +48,10 @@ static_assert(UUID_BYTES == NVML_DEVICE_UUID_V2_BUFFER_SIZE);
 static_assert(DRIVER_VERSION_BYTES == NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE);
 static_assert(DEVICE_NAME_BYTES == NVML_DEVICE_NAME_V2_BUFFER_SIZE);
 
+static_assert(P2P_CAPS_NVLINK == NVML_P2P_CAPS_INDEX_NVLINK);
+static_assert(P2P_STATUS_OK == NVML_P2P_STATUS_OK);
+static_assert(P2P_STATUS_UNKNOWN == NVML_P2P_STATUS_UNKNOWN);
+
 static_assert(LINK_COUNT == NVML_FI_DEV_NVLINK_LINK_COUNT);
 static_assert(THROUGHPUT_DATA_TX == NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX);
 static_assert(THROUGHPUT_DATA_RX == NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX);
@@ -92,6 +96,7 @@ SAME_CALL(get_uuid, nvmlDeviceGetUUID);
 SAME_CALL(get_name, nvmlDeviceGetName);
 SAME_CALL(get_link_state, nvmlDeviceGetNvLinkState);
 SAME_CALL(get_field_values, nvmlDeviceGetFieldValues);
+SAME_CALL(get_p2p_status, nvmlDeviceGetP2PStatus);
 
 } // namespace
 } // namespace collwire::nvidia::nvml

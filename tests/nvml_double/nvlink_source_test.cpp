@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The NVLink source on the test double of NVML.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -175,6 +176,24 @@ TEST_F(NvlinkSourceTest, GpusHaveTheAddressThatNcclHas) {
     EXPECT_STREQ(sink_.gpus[0].driver, "580.65.06");
     EXPECT_EQ(sink_.gpus[0].links, 1U);
     EXPECT_EQ(state(), CW_SOURCE_ON) << reason();
+}
+
+TEST_F(NvlinkSourceTest, NvmlSaysWhichGpusAreConnectedByNvlink) {
+    std::string text;
+    for (int gpu = 0; gpu < 4; ++gpu)
+        text += fmt::format("gpu 0000:{:x}:00.0 GPU-{}\nfield 91 0 1 u32\nfield 138 all 1\n"
+                            "peer {} 0\npeer {} 5\n",
+                            0x1b + gpu, gpu, gpu ^ 1, gpu ^ 2);
+    say(text + "peer 0 6\n"); // of GPU 3: unknown
+    record();
+    ASSERT_EQ(sink_.gpus.size(), 4U);
+    for (unsigned gpu = 0; gpu < 4; ++gpu) {
+        EXPECT_EQ(sink_.gpus[gpu].nvlink_peers, std::uint64_t{1} << (gpu ^ 1U)) << gpu;
+        EXPECT_EQ(sink_.gpus[gpu].other_peers, std::uint64_t{1} << (gpu ^ 2U)) << gpu;
+    }
+    // Not again with each reading.
+    sample_until([this] { return sink_.samples_of(0) > 3; });
+    EXPECT_EQ(sink_.gpus.size(), 4U);
 }
 
 TEST_F(NvlinkSourceTest, AbsentIsNotZero) {

@@ -40,6 +40,7 @@ struct Gpu {
     std::string uuid, name = "nvml_double";
     std::map<std::pair<unsigned, unsigned>, Answer> fields; // field, link
     std::map<unsigned, int> states;                         // by link, for nvmlDeviceGetNvLinkState
+    std::map<unsigned, int> peers;                          // by GPU, for nvmlDeviceGetP2PStatus
     int result = nvml::SUCCESS;                             // of every call for this GPU
     bool is_blocked = false;
 };
@@ -77,7 +78,12 @@ void take_line(State &state, const std::string &line) {
         Gpu gpu;
         std::string address;
         words >> address >> gpu.uuid;
-        std::sscanf(address.c_str(), "%x:%x:%x", &gpu.domain, &gpu.bus, &gpu.device);
+        const char *at = address.c_str();
+        for (unsigned *part : {&gpu.domain, &gpu.bus, &gpu.device}) {
+            char *end = nullptr;
+            *part = static_cast<unsigned>(std::strtoul(at, &end, 16));
+            at = *end == '\0' ? end : end + 1;
+        }
         state.gpus.push_back(std::move(gpu));
     } else if (state.gpus.empty()) {
         std::fprintf(stderr, "nvml_double: no gpu before: %s\n", line.c_str());
@@ -100,6 +106,11 @@ void take_line(State &state, const std::string &line) {
         int value = 0;
         words >> link >> value;
         gpu.states[link] = value;
+    } else if (word == "peer") {
+        unsigned index = 0;
+        int status = 0;
+        words >> index >> status;
+        gpu.peers[index] = status;
     } else if (word == "result")
         words >> gpu.result;
     else if (word == "block")
@@ -152,6 +163,7 @@ int put_text(const std::string &text, char *into, unsigned bytes) {
 } // namespace
 
 #pragma GCC visibility push(default)
+// NOLINTBEGIN(readability-identifier-naming): NVML's names
 extern "C" {
 
 int nvmlInit_v2() {
@@ -226,6 +238,18 @@ int nvmlDeviceGetNvLinkState(void *device, unsigned link, int *is_active) {
     return nvml::SUCCESS;
 }
 
+int nvmlDeviceGetP2PStatus(void *device, void *other, int caps, int *status) {
+    State state;
+    const Gpu *gpu = nullptr;
+    if (const int result = use(device, state, gpu); result != nvml::SUCCESS)
+        return result;
+    const auto found = gpu->peers.find(static_cast<unsigned>(static_cast<char *>(other) - devices));
+    if (found == gpu->peers.end() || caps != nvml::P2P_CAPS_NVLINK)
+        return nvml::INVALID_ARGUMENT;
+    *status = found->second;
+    return nvml::SUCCESS;
+}
+
 int nvmlDeviceGetFieldValues(void *device, int count, nvml::FieldValue *values) {
     State state;
     const Gpu *gpu = nullptr;
@@ -247,4 +271,5 @@ int nvmlDeviceGetFieldValues(void *device, int count, nvml::FieldValue *values) 
 }
 
 } // extern "C"
+// NOLINTEND(readability-identifier-naming)
 #pragma GCC visibility pop

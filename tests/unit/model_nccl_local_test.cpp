@@ -3,6 +3,7 @@
 #include "collwire/nccl_comm_records.h"
 #include "collwire/nccl_connection_records.h"
 #include "collwire/nccl_launch_records.h"
+#include "collwire/nvlink_records.h"
 #include "collwire/record_kinds.h"
 #include "tests/support/model_of.h"
 #include "tests/support/nccl_builder.h"
@@ -14,6 +15,7 @@ namespace {
 using namespace collwire::test;
 
 constexpr std::uint64_t BYTES = 4000; // of an AllGather, by each rank
+constexpr std::uint64_t BUS_IDS[] = {0x1b000, 0x1c000};
 constexpr LaunchOptions LOCAL = {.flags = CW_NCCL_LAUNCH_LAUNCHED | CW_NCCL_LAUNCH_LOCAL,
                                  .launched = 1};
 
@@ -32,6 +34,7 @@ struct LocalPair {
         cw_nccl_comm comm = rank[i].comm_record();
         comm.local_ranks = 2;
         comm.local_rank = i;
+        comm.bus_id = BUS_IDS[i];
         node.add(comm);
         auto channel = make_record<cw_nccl_channel>(CW_KIND_NCCL_CHANNEL, seconds(11.1));
         channel.tgid = comm.tgid;
@@ -106,6 +109,44 @@ TEST(NcclLocal, TheTransportIsTheConnectionsOwn) {
     }
     for (const auto &[key, bytes] : pair.model().nccl.local.matrix)
         EXPECT_EQ(key.transport, LocalTransport::P2p);
+}
+
+// `first`: NVML's record of the first rank's GPU.
+LocalTransport p2p_transport(cw_nvlink_gpu first, std::uint32_t epoch = 1) {
+    LocalPair pair;
+    for (const int i : {0, 1}) {
+        cw_nccl_local local = pair.comm(i).launched(i).connected(i);
+        local.p2p_send[0] = local.p2p_recv[0] = 1;
+        pair.node.add(local);
+    }
+    first.header = make_record<cw_nvlink_gpu>(CW_KIND_NVLINK_GPU, seconds(10)).header;
+    first.epoch = 1;
+    first.bus_id = BUS_IDS[0];
+    pair.node.add(first);
+    cw_nvlink_gpu second = first;
+    second.gpu = 1;
+    second.epoch = epoch;
+    second.bus_id = BUS_IDS[1];
+    second.links = 2;
+    second.nvlink_peers = second.other_peers = 0;
+    pair.node.add(second);
+    const model::Model model = pair.model();
+    for (const auto &[key, bytes] : model.nccl.local.matrix)
+        if (key.source == 0)
+            return key.transport;
+    return LocalTransport::Shm;
+}
+
+TEST(NcclLocal, NvmlSaysWhatP2pGoesOver) {
+    EXPECT_EQ(p2p_transport({.links = 2, .nvlink_peers = 2}), LocalTransport::Nvlink);
+    EXPECT_EQ(p2p_transport({.links = 2, .other_peers = 2}), LocalTransport::Pcie);
+    EXPECT_EQ(p2p_transport({.links = 0}), LocalTransport::Pcie) << "a GPU without NVLinks";
+    EXPECT_EQ(p2p_transport({.links = 0, .result = 3}), LocalTransport::P2p)
+        << "their number is not known";
+    EXPECT_EQ(p2p_transport({.links = 2, .nvlink_peers = 4}), LocalTransport::P2p)
+        << "an answer about another GPU";
+    EXPECT_EQ(p2p_transport({.links = 2, .nvlink_peers = 2}, 2), LocalTransport::P2p)
+        << "indices of another start of NVML";
 }
 
 TEST(NcclLocal, WithoutItsRecordTheTransportIsUnknown) {

@@ -33,6 +33,8 @@ constexpr auto OF_ALL_LINKS =
     std::to_array<unsigned>({nvml::THROUGHPUT_DATA_TX, nvml::THROUGHPUT_DATA_RX,
                              nvml::THROUGHPUT_RAW_TX, nvml::THROUGHPUT_RAW_RX});
 
+constexpr unsigned PEER_BITS = 64; // of cw_nvlink_gpu
+
 template <typename Function> bool find(void *library, const char *name, Function &function) {
     function = reinterpret_cast<Function>(dlsym(library, name));
     return function != nullptr;
@@ -97,6 +99,7 @@ Result<void> NvlinkReader::load(const std::string &library) {
          find(handle, "nvmlSystemGetDriverVersion", functions_.get_driver_version)},
     }};
     find(handle, "nvmlDeviceGetNvLinkState", functions_.get_link_state);
+    find(handle, "nvmlDeviceGetP2PStatus", functions_.get_p2p_status);
     for (const auto &[name, is_found] : found)
         if (!is_found)
             return error(
@@ -163,6 +166,20 @@ void NvlinkReader::find_links(nvml::Device device, cw_nvlink_gpu &record) const 
         record.result = nvml::SUCCESS;
 }
 
+void NvlinkReader::find_peers(std::size_t place) {
+    cw_nvlink_gpu &record = gpus_[place];
+    for (std::size_t i = 0; functions_.get_p2p_status != nullptr && i < gpus_.size(); ++i) {
+        int status = nvml::P2P_STATUS_UNKNOWN;
+        if (i == place || gpus_[i].gpu >= PEER_BITS ||
+            functions_.get_p2p_status(devices_[place].device, devices_[i].device,
+                                      nvml::P2P_CAPS_NVLINK, &status) != nvml::SUCCESS ||
+            status == nvml::P2P_STATUS_UNKNOWN)
+            continue;
+        (status == nvml::P2P_STATUS_OK ? record.nvlink_peers : record.other_peers) |=
+            std::uint64_t{1} << gpus_[i].gpu;
+    }
+}
+
 bool NvlinkReader::is_asked(const Gpu &gpu, unsigned field) const {
     return gpu.readings % ASK_AGAIN == 0 ||
            std::ranges::find(gpu.left_out, field) == gpu.left_out.end();
@@ -174,6 +191,8 @@ NvlinkReading NvlinkReader::read(std::size_t place) {
     reading.head.header = {sizeof reading.head, CW_KIND_NVLINK_SAMPLE, CW_CPU_USERSPACE, 0};
     reading.head.gpu = gpus_[place].gpu;
     reading.head.epoch = gpus_[place].epoch;
+    if (gpu.readings == 0)
+        find_peers(place);
     reading.head.read_begin_ns = monotonic_ns();
     std::vector<FieldValue> asked;
     // The bytes first and together: their time is what windows are made of.

@@ -29,8 +29,10 @@ public:
     // In NVML's order. A GPU that gives no handle or no PCI address is left out.
     [[nodiscard]] const std::vector<cw_nvlink_gpu> &gpus() const { return gpus_; }
     // Reads all fields of the GPU at this place of gpus(). Fields that no link supports are only
-    // asked again in every ASK_AGAIN-th reading.
+    // asked again in every ASK_AGAIN-th reading. The first one completes its record in gpus(): a
+    // question about two GPUs may block at an ill one.
     [[nodiscard]] NvlinkReading read(std::size_t place);
+    [[nodiscard]] bool has_read(std::size_t place) const { return devices_[place].readings != 0; }
     // Whether the last reading's answers say that NVML must be started again.
     [[nodiscard]] bool must_restart() const { return must_restart_; }
 
@@ -45,6 +47,7 @@ private:
 
     void add_gpu(unsigned index, std::uint32_t epoch, const std::string &driver);
     void find_links(nvml::Device device, cw_nvlink_gpu &record) const;
+    void find_peers(std::size_t place);
     void ask(std::size_t place, std::vector<nvml::FieldValue> &asked, NvlinkReading &reading);
     [[nodiscard]] bool is_asked(const Gpu &gpu, unsigned field) const;
     static void leave_out(Gpu &gpu, const NvlinkReading &reading);

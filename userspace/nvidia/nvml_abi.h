@@ -34,6 +34,11 @@ inline constexpr unsigned UUID_BYTES = 96;           // NVML_DEVICE_UUID_V2_BUFF
 inline constexpr unsigned DRIVER_VERSION_BYTES = 80; // NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE
 inline constexpr unsigned DEVICE_NAME_BYTES = 96;    // NVML_DEVICE_NAME_V2_BUFFER_SIZE
 
+// nvmlGpuP2PCapsIndex_t, nvmlGpuP2PStatus_t
+inline constexpr int P2P_CAPS_NVLINK = 2;
+inline constexpr int P2P_STATUS_OK = 0;
+inline constexpr int P2P_STATUS_UNKNOWN = 6;
+
 // NVML_FI_DEV_NVLINK_*
 inline constexpr unsigned LINK_COUNT = 91;
 inline constexpr unsigned THROUGHPUT_DATA_TX = 138; // KiB of payload
@@ -96,6 +101,7 @@ struct Functions {
     int (*get_name)(Device, char *, unsigned) = nullptr;
     int (*get_link_state)(Device, unsigned, int *) = nullptr; // nvmlDeviceGetNvLinkState
     int (*get_field_values)(Device, int, FieldValue *) = nullptr;
+    int (*get_p2p_status)(Device, Device, int, int *) = nullptr; // nvmlDeviceGetP2PStatus
 };
 
 } // namespace collwire::nvidia::nvml

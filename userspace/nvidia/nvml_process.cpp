@@ -85,12 +85,15 @@ private:
         if (gpu.links == 0 || options_.skipped.contains(gpu.gpu))
             return true;
         say(NvmlEvent::Begin, gpu.gpu);
+        const bool is_first = !reader_.has_read(place);
         const NvlinkReading reading = reader_.read(place);
         std::vector<std::byte> record(reading.head.header.length_bytes);
         std::memcpy(record.data(), &reading.head, sizeof reading.head);
         if (!reading.values.empty())
             std::memcpy(record.data() + sizeof reading.head, reading.values.data(),
                         reading.values.size() * sizeof(cw_nvlink_value));
+        if (is_first) // its record is whole now
+            send_record(gpu.gpu, &gpu, sizeof gpu);
         send_record(gpu.gpu, record.data(), record.size());
         if (reader_.must_restart())
             say(NvmlEvent::Failed, CW_NVLINK_ALL_GPUS,

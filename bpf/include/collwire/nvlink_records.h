@@ -28,6 +28,12 @@ struct cw_nvlink_gpu {
 	char uuid[CW_NVLINK_UUID_BYTES];
 	char name[CW_NVLINK_NAME_BYTES];
 	char driver[CW_NVLINK_DRIVER_BYTES];
+	/*
+	 * By NVML's index, as bits: GPUs that this one reaches over NVLink, and those that it does
+	 * not, by nvmlDeviceGetP2PStatus. In neither: not known, or from 64 on.
+	 */
+	__u64 nvlink_peers;
+	__u64 other_peers;
 };
 
 /* The answer to one NVML field. */
@@ -97,7 +103,7 @@ struct cw_xid {
 	char text[CW_XID_TEXT_BYTES]; /* the line, from "Xid" on */
 };
 
-CW_ASSERT_SIZE(cw_nvlink_gpu, 312);
+CW_ASSERT_SIZE(cw_nvlink_gpu, 328);
 CW_ASSERT_SIZE(cw_nvlink_value, 16);
 CW_ASSERT_SIZE(cw_nvlink_sample, 40);
 CW_ASSERT_SIZE(cw_nvlink_gap, 40);

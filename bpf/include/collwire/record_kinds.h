@@ -4,7 +4,7 @@
 #define COLLWIRE_RECORD_KINDS_H
 
 #define CW_SCHEMA_MAJOR 1
-#define CW_SCHEMA_MINOR 12
+#define CW_SCHEMA_MINOR 13
 
 /* The kind of a record. Numbers are never reused. */
 enum cw_kind {
