@@ -8,7 +8,7 @@
 
 namespace collwire::nccl {
 
-LastCalls::LastCalls(const model::Model &model) : nccl_(model.nccl) {
+LastCalls::LastCalls(const model::Model &model) : model_(model), nccl_(model.nccl) {
     const CommonClock clock(model);
     calls_[0].resize(nccl_.collectives.size());
     calls_[1].resize(nccl_.p2p.size());
@@ -33,15 +33,27 @@ LastCalls::LastCalls(const model::Model &model) : nccl_(model.nccl) {
             of.last_rank = instance.record.rank;
             of.last_host = instance.host;
             of.last_monotonic_ns = monotonic_ns;
+            of.last_earliest_ns = time.earliest_ns;
         }
         ++of.n;
     });
     for_each_call([&](Calls &of, const Instance &instance, std::uint64_t monotonic_ns) {
-        if (of.last_host != model::NONE &&
-            clock.order(instance.host, monotonic_ns, of.last_host, of.last_monotonic_ns) ==
-                clocks::Order::Earlier)
+        if (of.last_host != model::NONE && is_earlier(clock, of, instance.host, monotonic_ns))
             ++of.n_earlier;
     });
+}
+
+// As CommonClock::order, which would place the last call again for each of the others.
+bool LastCalls::is_earlier(const CommonClock &clock, const Calls &calls, model::Index host,
+                           std::uint64_t monotonic_ns) const {
+    if (host == calls.last_host)
+        return monotonic_ns < calls.last_monotonic_ns;
+    const CommonTime time = clock.time(host, monotonic_ns);
+    if (!time.error_ns() || calls.last_earliest_ns == 0)
+        return clock.order(host, monotonic_ns, calls.last_host, calls.last_monotonic_ns) ==
+               clocks::Order::Earlier;
+    return model_.clocks.nodes[host].group == model_.clocks.nodes[calls.last_host].group &&
+           time.latest_ns < calls.last_earliest_ns;
 }
 
 template <typename Visit> void LastCalls::for_each_call(Visit visit) {

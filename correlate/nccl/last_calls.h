@@ -10,6 +10,8 @@
 
 namespace collwire::nccl {
 
+class CommonClock;
+
 struct LastCall {
     std::int32_t rank = -1;
     std::uint64_t after_first_ns = 0; // after the first rank's call, on one clock for all hosts
@@ -45,7 +47,8 @@ private:
         model::Index last_host = model::NONE;
         std::int32_t last_rank = -1;
         std::uint32_t n = 0;
-        std::uint32_t n_earlier = 0; // certainly before the last one
+        std::uint32_t n_earlier = 0;        // certainly before the last one
+        std::uint64_t last_earliest_ns = 0; // of the last one; 0: no bound is known
         model::Index first_host = model::NONE;
         bool has_several_hosts = false, lacks_bounds = false;
         std::uint64_t earliest_ns = UINT64_MAX, latest_ns = 0;
@@ -55,12 +58,16 @@ private:
 
     // Of calls on several hosts by the common clock.
     [[nodiscard]] static std::uint64_t after_first_ns(const Calls &calls);
+    // Whether a call was certainly before the last one.
+    [[nodiscard]] bool is_earlier(const CommonClock &clock, const Calls &calls, model::Index host,
+                                  std::uint64_t monotonic_ns) const;
     // Its calls, if all ranks called it.
     [[nodiscard]] const Calls *whole(const Operation &operation, std::size_t place,
                                      bool is_pair) const;
 
     template <typename Visit> void for_each_call(Visit visit);
 
+    const model::Model &model_;
     const NcclFacts &nccl_;
     std::vector<Calls> calls_[2]; // of collectives, of pairs
 };

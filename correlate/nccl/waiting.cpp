@@ -79,7 +79,10 @@ void add(const Operation &operation, std::size_t place, const LastCalls &calls, 
 } // namespace
 
 std::vector<WaitingTimes> find_waiting(const model::Model &model) {
-    const LastCalls calls(model);
+    return find_waiting(model, LastCalls(model));
+}
+
+std::vector<WaitingTimes> find_waiting(const model::Model &model, const LastCalls &calls) {
     std::map<Key, Group> groups;
     const auto &all = model.nccl.collectives;
     for (std::size_t place = 0; place < all.size(); ++place) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "correlate/model/model.h"
+#include "correlate/nccl/last_calls.h"
 
 namespace collwire::nccl {
 
@@ -42,7 +43,9 @@ struct WaitingTimes {
     std::map<std::int32_t, std::uint64_t> last_ranks;
 };
 
-// The longest waiting first.
+// The longest waiting first. `calls`: of the same model.
+[[nodiscard]] std::vector<WaitingTimes> find_waiting(const model::Model &model,
+                                                     const LastCalls &calls);
 [[nodiscard]] std::vector<WaitingTimes> find_waiting(const model::Model &model);
 
 } // namespace collwire::nccl

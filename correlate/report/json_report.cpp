@@ -146,7 +146,10 @@ void write_nccl(JsonReportWriter &writer, const Model &model, const JsonOptions 
         return replays_json(model, replays);
     });
     writer.array("other_calls", nccl::other_calls(nccl), other_calls_json);
-    writer.array("waiting", nccl::find_waiting(model), waiting_json);
+    if (options.waiting != nullptr)
+        writer.array("waiting", *options.waiting, waiting_json);
+    else
+        writer.array("waiting", nccl::find_waiting(model), waiting_json);
     writer.value("gpu", gpu_json(model));
     writer.value("local", local_json(model));
     writer.value("nvlink", nvlink_json(model));

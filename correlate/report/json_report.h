@@ -2,8 +2,10 @@
 #pragma once
 
 #include <iosfwd>
+#include <vector>
 
 #include "correlate/model/model.h"
+#include "correlate/nccl/waiting.h"
 
 namespace collwire::report {
 
@@ -13,6 +15,8 @@ inline constexpr int JSON_SCHEMA_MINOR = 20;
 
 struct JsonOptions {
     bool detail = false; // each rank's sent and received bytes for each NCCL operation
+    // Of the model, if they are known already.
+    const std::vector<nccl::WaitingTimes> *waiting = nullptr;
 };
 
 // Writes element by element, so that memory never holds the whole document.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "correlate/model/model.h"
+#include "correlate/nccl/waiting.h"
 
 namespace collwire::report {
 
@@ -15,6 +16,8 @@ struct TextOptions {
     std::size_t rows = 20; // of each table that can be long
     // What the captures say about the job's end, a sentence each; empty: nothing is said about it.
     std::vector<std::string> verdicts;
+    // Of the model, if they are known already.
+    const std::vector<nccl::WaitingTimes> *waiting = nullptr;
 };
 
 // The report for people; the JSON report has every detail.

@@ -44,7 +44,7 @@ public:
     WaitingTextWriter(const Model &model, const std::vector<roles::RoleGuess> &guesses,
                       const TextOptions &options)
         : TextWriter(options), nccl_(model.nccl), guesses_(guesses),
-          all_(nccl::find_waiting(model)) {
+          all_(options.waiting != nullptr ? *options.waiting : nccl::find_waiting(model)) {
         std::erase_if(all_,
                       [](const WaitingTimes &of) { return of.for_rank + of.for_the_rest == 0; });
     }

@@ -40,9 +40,10 @@ std::string_view local_state_name(nccl::LocalState state) {
 
 class OperationTabulator {
 public:
-    OperationTabulator(const Model &model, bool has_detail, rows::RowSink &sink)
+    OperationTabulator(const Model &model, const nccl::LastCalls &last_calls, bool has_detail,
+                       rows::RowSink &sink)
         : model_(model), nccl_(model.nccl), sink_(sink), kernels_(model.nccl.gathered),
-          clock_(model), last_calls_(model),
+          clock_(model), last_calls_(last_calls),
           parts_(has_detail ? std::make_unique<nccl::Parts>(model) : nullptr) {}
 
     void run() {
@@ -65,7 +66,7 @@ private:
     rows::RowSink &sink_;
     KernelNumbers kernels_;
     nccl::CommonClock clock_;
-    nccl::LastCalls last_calls_;
+    const nccl::LastCalls &last_calls_;
     std::unique_ptr<nccl::Parts> parts_;
 };
 
@@ -219,8 +220,9 @@ void OperationTabulator::add_ranks(const Operation &operation, std::uint64_t num
 
 } // namespace
 
-void rows_of_operations(const Model &model, bool has_detail, rows::RowSink &sink) {
-    OperationTabulator(model, has_detail, sink).run();
+void rows_of_operations(const Model &model, const nccl::LastCalls &last_calls, bool has_detail,
+                        rows::RowSink &sink) {
+    OperationTabulator(model, last_calls, has_detail, sink).run();
 }
 
 } // namespace collwire::tabulate

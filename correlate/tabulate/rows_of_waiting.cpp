@@ -38,9 +38,10 @@ rows::WaitingRow waiting_row(const nccl::WaitingTimes &times, std::uint64_t numb
 
 } // namespace
 
-void rows_of_waiting(const model::Model &model, rows::RowSink &sink) {
+void rows_of_waiting(const model::Model &model, const nccl::LastCalls &last_calls,
+                     rows::RowSink &sink) {
     std::uint64_t number = 0;
-    for (const nccl::WaitingTimes &times : nccl::find_waiting(model)) {
+    for (const nccl::WaitingTimes &times : nccl::find_waiting(model, last_calls)) {
         rows::put(sink, waiting_row(times, number));
         for (const auto &[rank, operations] : times.last_ranks)
             rows::put(sink, rows::WaitingRankRow{number, rank, operations});

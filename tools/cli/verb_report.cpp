@@ -18,6 +18,7 @@
 #include "correlate/model/ingest.h"
 #include "correlate/model/jobs.h"
 #include "correlate/model/join.h"
+#include "correlate/nccl/waiting.h"
 #include "correlate/report/json_report.h"
 #include "correlate/report/text_report.h"
 #include "correlate/roles/guess_roles.h"
@@ -97,19 +98,22 @@ std::vector<std::string> verdict_lines(const model::Model &model) {
 }
 
 Result<void> write_reports(const model::Model &model, const ReportCommand &command) {
-    if (command.json == "-")
-        report::write_json(model, std::cout, {.detail = command.detail});
-    else
-        std::cout << report::text_report(model, text_options(command.rows, verdict_lines(model)));
+    const std::vector<nccl::WaitingTimes> waiting = nccl::find_waiting(model);
+    const report::JsonOptions json{.detail = command.detail, .waiting = &waiting};
+    if (command.json == "-") {
+        report::write_json(model, std::cout, json);
+    } else {
+        report::TextOptions text = text_options(command.rows, verdict_lines(model));
+        text.waiting = &waiting;
+        std::cout << report::text_report(model, text);
+    }
     if (!std::cout.flush())
         return error(ErrorKind::Failed,
                      "cannot write to standard output. Fix: check its disk or pipe");
     if (!command.json.empty() && command.json != "-")
-        if (auto written = write_private_file(command.json, "--json",
-                                              [&](std::ostream &out) {
-                                                  report::write_json(model, out,
-                                                                     {.detail = command.detail});
-                                              });
+        if (auto written = write_private_file(
+                command.json, "--json",
+                [&](std::ostream &out) { report::write_json(model, out, json); });
             !written)
             return written;
     if (!command.sqlite.empty())
