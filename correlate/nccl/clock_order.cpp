@@ -118,10 +118,9 @@ void ClockOrderFinder::pair_connections() {
     }
 }
 
-void ClockOrderFinder::add(const PlaceOfOp &at, const OpTime &time) {
-    const Instance &instance = nccl_.instances[at.instance];
-    const Launch &launch = nccl_.gathered.streams[instance.stream].launches[at.launch];
-    const ShapeOp &op = nccl_.shapes[launch.shape_index].ops[at.op];
+void ClockOrderFinder::add(const OpVisit &of, const OperationPlace &operation, const OpTime &time) {
+    const Launch &launch = of.launch;
+    const ShapeOp &op = of.op;
     const Index link = op.connection == NONE ? NONE : link_of_connection_[op.connection];
     if (link == NONE || end_of_link_[link] == NONE || time.end_steps == 0 || op.is_continued)
         return;
@@ -135,7 +134,7 @@ void ClockOrderFinder::add(const PlaceOfOp &at, const OpTime &time) {
         passage.started_ns = std::max({passage.started_ns, time.begin_ns, end.last_incomplete_ns});
     end.last_incomplete_ns = is_measured ? time.end_ns : time.after_ns;
     keep(end, passage);
-    add_to_ring(at, op, end.host, nccl_.links[link].is_send(), passage);
+    add_to_ring(operation, op.channel, end.host, nccl_.links[link].is_send(), passage);
 }
 
 void ClockOrderFinder::keep(End &end, const Passage &passage) {
@@ -160,22 +159,19 @@ bool ClockOrderFinder::is_whole_and_certain(const Operation &operation) const {
 
 // One channel of each operation, since a ring's channels need not wait for each other. Of a host
 // the first rank that the ring leaves by, and the first that it enters by: there is one of each.
-void ClockOrderFinder::add_to_ring(const PlaceOfOp &at, const ShapeOp &op, Index host, bool is_send,
-                                   const Passage &passage) {
-    const Instance &instance = nccl_.instances[at.instance];
-    const Launch &launch = nccl_.gathered.streams[instance.stream].launches[at.launch];
-    const auto [is_pair, index] = operation_of(nccl_, instance, launch, op.task);
-    if (is_pair || index == NONE)
+void ClockOrderFinder::add_to_ring(const OperationPlace &place, std::uint8_t channel, Index host,
+                                   bool is_send, const Passage &passage) {
+    if (place.is_pair || place.index == NONE)
         return;
-    const Operation &operation = nccl_.collectives[index];
+    const Operation &operation = nccl_.collectives[place.index];
     if (operation.algorithm != CW_NCCL_RING || !is_whole_and_certain(operation))
         return;
-    Hub &hub = hubs_[index];
+    Hub &hub = hubs_[place.index];
     if (hub.host == NONE) {
         hub.host = host;
-        hub.channel = op.channel;
+        hub.channel = channel;
     }
-    if (op.channel != hub.channel)
+    if (channel != hub.channel)
         return;
     if (host == hub.host) {
         (is_send ? hub.started_ns : hub.completed_ns) =

@@ -34,7 +34,7 @@ public:
     explicit ClockOrderFinder(const model::Model &model);
 
     // In the order of OperationTimer::for_each.
-    void add(const PlaceOfOp &at, const OpTime &time);
+    void add(const OpVisit &of, const OperationPlace &operation, const OpTime &time);
     // Call once, after the kernels of GPUs were joined.
     [[nodiscard]] clocks::CausalOrder finish();
 
@@ -58,7 +58,7 @@ private:
     static void keep(End &end, const Passage &passage);
     [[nodiscard]] Index link_at_other_end(const Link &link) const;
     [[nodiscard]] bool is_one_connection(Index link) const;
-    void add_to_ring(const PlaceOfOp &at, const ShapeOp &op, Index host, bool is_send,
+    void add_to_ring(const OperationPlace &place, std::uint8_t channel, Index host, bool is_send,
                      const Passage &passage);
     void add_queue_pairs();
     void add_connections();

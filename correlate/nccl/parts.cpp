@@ -55,7 +55,8 @@ void Parts::find_tasks(const Instance &instance) {
 }
 
 void Parts::find_times(const model::Model &model) {
-    OperationTimer(model).for_each([&](const PlaceOfOp &at, const OpTime &time) {
+    OperationTimer(model).for_each([&](const OpVisit &of, const OpTime &time) {
+        const PlaceOfOp &at = of.at;
         if (time.known != EndKnown::No || time.after_ns != 0)
             times_.push_back({nccl_.instances[at.instance].stream, at.launch, at.op, time});
     });

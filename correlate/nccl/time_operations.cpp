@@ -47,11 +47,11 @@ OperationTimer::OperationTimer(const Model &model) : nccl_(model.nccl) {
                                  has_progress ? progress->second : std::vector<ProgressEvent>{}},
                                 {}});
     }
-    for_each_op(
-        [](Connection *connection, const TimedOp &op, bool is_continued, const PlaceOfOp &) {
-            if (connection != nullptr && !is_continued)
-                connection->times.learn(op);
-        });
+    find_connections();
+    for_each_op([](Connection *connection, const TimedOp &timed, const OpVisit &of) {
+        if (connection != nullptr && !of.op.is_continued)
+            connection->times.learn(timed);
+    });
     for (auto &[key, connection] : connections_)
         connection.times.learned();
 }
@@ -101,27 +101,26 @@ template <typename Visit> void OperationTimer::for_each_op(Visit visit) {
         for (at.op = 0; at.op < shape.ops.size(); ++at.op) {
             const ShapeOp &op = shape.ops[at.op];
             if (!op.is_local)
-                visit(connection_of(op), TimedOp{launch.time_ns, op.nsteps, op.chunk_steps},
-                      op.is_continued, at);
+                visit(op.connection == NONE ? nullptr : connection_of_[op.connection],
+                      TimedOp{launch.time_ns, op.nsteps, op.chunk_steps}, OpVisit{at, launch, op});
         }
     }
 }
 
-void OperationTimer::for_each(const std::function<void(const PlaceOfOp &, const OpTime &)> &visit) {
-    for_each_op(
-        [&](Connection *connection, const TimedOp &op, bool is_continued, const PlaceOfOp &at) {
-            if (connection != nullptr && !is_continued)
-                connection->last = connection->times.next(op);
-            visit(at, connection == nullptr ? OpTime{} : connection->last);
-        });
+void OperationTimer::for_each(const std::function<void(const OpVisit &, const OpTime &)> &visit) {
+    for_each_op([&](Connection *connection, const TimedOp &timed, const OpVisit &of) {
+        if (connection != nullptr && !of.op.is_continued)
+            connection->last = connection->times.next(timed);
+        visit(of, connection == nullptr ? OpTime{} : connection->last);
+    });
 }
 
-OperationTimer::Connection *OperationTimer::connection_of(const ShapeOp &op) {
-    if (op.connection == NONE)
-        return nullptr;
-    const GatheredConnection &of = nccl_.gathered.connections[op.connection];
-    const auto found = connections_.find({of.head.connection, of.session, of.head.tgid});
-    return found == connections_.end() ? nullptr : &found->second;
+void OperationTimer::find_connections() {
+    connection_of_.reserve(nccl_.gathered.connections.size());
+    for (const GatheredConnection &of : nccl_.gathered.connections) {
+        const auto found = connections_.find({of.head.connection, of.session, of.head.tgid});
+        connection_of_.push_back(found == connections_.end() ? nullptr : &found->second);
+    }
 }
 
 namespace {
@@ -148,6 +147,28 @@ void add_part(Operation &operation, const Host &host, std::uint64_t launch_ns, c
                               : std::min(operation.end_known, time.known);
 }
 
+// The operations of a launch that follow each other are mostly of one task.
+class OperationOfTask {
+public:
+    explicit OperationOfTask(const NcclFacts &nccl) : nccl_(nccl) {}
+
+    OperationPlace find(const OpVisit &of) {
+        if (of.at.instance != at_.instance || of.at.launch != at_.launch || of.op.task != task_) {
+            at_ = of.at;
+            task_ = of.op.task;
+            std::tie(place_.is_pair, place_.index) =
+                operation_of(nccl_, nccl_.instances[at_.instance], of.launch, task_);
+        }
+        return place_;
+    }
+
+private:
+    const NcclFacts &nccl_;
+    PlaceOfOp at_;
+    std::uint32_t task_ = 0;
+    OperationPlace place_;
+};
+
 void complete(Operation &operation) {
     if (operation.has(OPERATION_END_UNKNOWN)) {
         operation.end_known = EndKnown::No;
@@ -167,16 +188,15 @@ void time_operations(Model &model, ClockOrderFinder &clock_order) {
     PostVerifier verifier(model);
     if (nccl.gathered.steps.empty() && nccl.gathered.progress.empty())
         return verifier.finish();
-    OperationTimer(model).for_each([&](const PlaceOfOp &at, const OpTime &time) {
-        verifier.add(at, time);
-        clock_order.add(at, time);
-        const Instance &instance = nccl.instances[at.instance];
-        const Launch &launch = nccl.gathered.streams[instance.stream].launches[at.launch];
-        const auto [is_pair, index] =
-            operation_of(nccl, instance, launch, nccl.shapes[launch.shape_index].ops[at.op].task);
-        if (index != NONE)
-            add_part(is_pair ? nccl.p2p[index] : nccl.collectives[index],
-                     model.hosts[instance.host], launch.time_ns, time);
+    OperationOfTask operation_of_task(nccl);
+    OperationTimer(model).for_each([&](const OpVisit &of, const OpTime &time) {
+        const OperationPlace operation = operation_of_task.find(of);
+        verifier.add(of, time);
+        clock_order.add(of, operation, time);
+        if (operation.index != NONE)
+            add_part(operation.is_pair ? nccl.p2p[operation.index]
+                                       : nccl.collectives[operation.index],
+                     model.hosts[nccl.instances[of.at.instance].host], of.launch.time_ns, time);
     });
     verifier.finish();
     for (std::vector<Operation> *operations : {&nccl.collectives, &nccl.p2p})

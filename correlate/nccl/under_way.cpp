@@ -67,10 +67,10 @@ void find_under_way(const model::Model &model, std::span<UnderWay> asked) {
             by_link[asked[i].link].push_back(i);
         else
             by_instance[asked[i].instance].push_back(i);
-    OperationTimer(model).for_each([&](const PlaceOfOp &place, const OpTime &time) {
-        const Instance &instance = nccl.instances[place.instance];
-        const Launch &launch = nccl.gathered.streams[instance.stream].launches[place.launch];
-        const ShapeOp &op = nccl.shapes[launch.shape_index].ops[place.op];
+    OperationTimer(model).for_each([&](const OpVisit &of, const OpTime &time) {
+        const PlaceOfOp &place = of.at;
+        const Launch &launch = of.launch;
+        const ShapeOp &op = of.op;
         const auto consider_all = [&](const auto &asks, Index key) {
             if (const auto found = asks.find(key); found != asks.end())
                 for (const std::size_t i : found->second)

@@ -43,12 +43,10 @@ bool PostVerifier::is_sliced(const Link &link) const {
            link.source == ByteSource::None && !model_.sessions[link.session].post_slices.empty();
 }
 
-void PostVerifier::add(const PlaceOfOp &at, const OpTime &time) {
+void PostVerifier::add(const OpVisit &of_op, const OpTime &time) {
     if (connections_.empty())
         return;
-    const Instance &instance = nccl_.instances[at.instance];
-    const Launch &launch = nccl_.gathered.streams[instance.stream].launches[at.launch];
-    const ShapeOp &op = nccl_.shapes[launch.shape_index].ops[at.op];
+    const ShapeOp &op = of_op.op;
     if (op.link == NONE || op.connection == NONE || !is_sliced(nccl_.links[op.link]))
         return;
     if (is_certain(op))
@@ -63,7 +61,7 @@ void PostVerifier::add(const PlaceOfOp &at, const OpTime &time) {
     // Slices that were over when it was launched have no byte of it. A step count starts again with
     // another connection at the same address, so the first slice that can have it is the one.
     const auto after =
-        std::ranges::lower_bound(connection.ranges, launch.time_ns, {},
+        std::ranges::lower_bound(connection.ranges, of_op.launch.time_ns, {},
                                  [](const Range &range) { return range.posted.end_ns; });
     for (auto range = after; range != connection.ranges.end(); ++range) {
         if (time.end_steps < range->posted.from_steps)

@@ -17,7 +17,7 @@ public:
     explicit PostVerifier(model::Model &model);
 
     // Each operation, in launch order.
-    void add(const PlaceOfOp &at, const OpTime &time);
+    void add(const OpVisit &of_op, const OpTime &time);
     // Fills NcclFacts::verified.
     void finish();
 
