@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/foreign_text.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -62,6 +63,14 @@ std::string escaped_json(std::string_view document) {
     std::string safe;
     safe.reserve(document.size());
     while (!document.empty()) {
+        const auto plain = static_cast<std::size_t>(
+            std::ranges::find_if(
+                document, [](char byte) { return static_cast<unsigned char>(byte) >= DELETE; }) -
+            document.begin());
+        safe.append(document.substr(0, plain));
+        document.remove_prefix(plain);
+        if (document.empty())
+            break;
         const std::size_t length = utf8_sequence_length(document);
         const std::string_view sequence = document.substr(0, length == 0 ? 1 : length);
         // Below it only line ends and blanks of the layout are there unescaped.
