@@ -32,6 +32,8 @@ constexpr std::size_t MAX_RETRANSMISSIONS = 16;
 // Enough for any life; a queue pair that is reset and connected over and over must not make reading
 // slow.
 constexpr std::size_t MAX_STATES = 64;
+// Created, three changes of its state on the way to a connection, destroyed.
+constexpr std::size_t USUAL_STATES = 5;
 
 // Months of slices at the shortest period.
 constexpr std::size_t MAX_POST_SLICES = 1'000'000;
@@ -213,6 +215,8 @@ void Ingest::add_qp_event(std::span<const std::byte> record) {
                                  (event.flags & CW_QP_FROM_NETLINK) != 0};
     if (std::find(qp.states.begin(), qp.states.end(), change) != qp.states.end())
         return; // the same segment twice
+    if (qp.states.empty())
+        qp.states.reserve(USUAL_STATES);
     if (qp.states.size() < MAX_STATES)
         qp.states.push_back(change);
     if (event.header.kind == CW_KIND_QP_ERROR) {

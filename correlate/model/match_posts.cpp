@@ -101,7 +101,9 @@ void match_posts(Model &model) {
         devices.try_emplace(
             fmt::format("{}\n{}", model.devices[index].host, model.devices[index].name), index);
 
-    for (Posts &posts : model.posts) {
+    // One that is matched is freed at once: with many queue pairs both copies are large.
+    for (; !model.posts.empty(); model.posts.pop_front()) {
+        Posts &posts = model.posts.front();
         const Index host = model.sessions[posts.session].host;
         const cw_post_counters &counters = posts.counters.last;
         if (posts.counters.last_ns == 0)
@@ -153,8 +155,6 @@ void match_posts(Model &model) {
         unmatched.reason = std::move(reason);
         model.unmatched_posts.push_back(std::move(unmatched));
     }
-    model.posts.clear();
-    model.posts.shrink_to_fit();
 }
 
 } // namespace collwire::model

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -321,7 +322,8 @@ struct Qp {
     std::uint64_t first_wire_ns = 0; // of its first sample; 0: none
     std::uint64_t first_tx_wire_bytes = 0;
     std::uint64_t first_rx_wire_bytes = 0;
-    std::unique_ptr<cw_post_counters> posts; // since the start of the recorded part
+    // Since the start of the recorded part; null after nccl::resolve().
+    std::unique_ptr<cw_post_counters> posts;
     // Growth of both over time, if NCCL's operations were recorded.
     std::unique_ptr<nccl::ByteSeries> wire_series;
     std::unique_ptr<nccl::ByteSeries> post_series;
@@ -478,8 +480,8 @@ struct Model {
     std::vector<Device> devices;
     std::vector<Port> ports;
     std::vector<Process> processes;
-    std::vector<Qp> qps;      // by host, device, number, generation
-    std::vector<Posts> posts; // until match_posts
+    std::vector<Qp> qps;     // by host, device, number, generation
+    std::deque<Posts> posts; // until match_posts
     std::vector<UnmatchedPosts> unmatched_posts;
     std::vector<Event> events; // by realtime
     std::array<Sums, TIERS> tiers;

@@ -171,8 +171,10 @@ private:
         bool is_cut_short = connection.endpoints.size() < head.n_endpoints;
         for (std::size_t i = 0; i < connection.endpoints.size(); ++i) {
             const cw_nccl_endpoint &endpoint = connection.endpoints[i];
-            const Index found = are_sockets ? find_socket(connection, connection.socket_inodes[i])
-                                            : find_qp(connection, endpoint);
+            const std::uint64_t inode =
+                i < connection.socket_inodes.size() ? connection.socket_inodes[i] : 0;
+            const Index found =
+                are_sockets ? find_socket(connection, inode) : find_qp(connection, endpoint);
             if (is_found(head)) {
                 // A queue pair connected with itself carries no data: give_other_roles.
                 if (owners_.is_of(found, head.net_comm) && model_.qps[found].peer != found)

@@ -376,12 +376,13 @@ bool Gather::add_connection(Index session, std::span<const std::byte> record) {
         connection->found_ns = is_found(from) ? from.header.time_ns : 0;
     }
     connection->head.flags |= from.flags;
-    if (connection->endpoints.size() < from.first + n) {
+    if (connection->endpoints.size() < from.first + n)
         connection->endpoints.resize(from.first + n);
-        connection->socket_inodes.resize(from.first + n);
-    }
     std::copy_n(from.endpoints, n, connection->endpoints.begin() + from.first);
-    std::copy_n(from.socket_inodes, n, connection->socket_inodes.begin() + from.first);
+    if (connection->head.transport == CW_NCCL_TRANSPORT_SOCKET) {
+        connection->socket_inodes.resize(connection->endpoints.size());
+        std::copy_n(from.socket_inodes, n, connection->socket_inodes.begin() + from.first);
+    }
     return true;
 }
 

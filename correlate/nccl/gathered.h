@@ -111,7 +111,7 @@ struct GatheredConnection {
     cw_nccl_connection head{};  // of its first record
     std::uint64_t found_ns = 0; // of a plugin: time of its endpoints; 0: not found
     std::vector<cw_nccl_endpoint> endpoints;
-    std::vector<std::uint64_t> socket_inodes; // by endpoint; 0: no socket, or not known
+    std::vector<std::uint64_t> socket_inodes; // by endpoint, of sockets; 0: not known
 
     // The time at which its endpoints were valid.
     [[nodiscard]] std::uint64_t endpoints_ns() const {

@@ -226,9 +226,9 @@ struct Interval {
     std::uint64_t bound_bytes = 0;   // of the other operations
     std::uint64_t measured_bytes = 0;
     std::uint64_t wire_bytes = 0; // of the measured bytes, if frames were counted
-    std::uint64_t n_ops = 0;
-    std::uint64_t n_unknown = 0;
     std::uint64_t most_bytes = 0; // of one operation
+    std::uint32_t n_ops = 0;
+    std::uint32_t n_unknown = 0;
     IntervalKind kind = IntervalKind::Derived;
     bool is_first = false; // of a pre-existing flow
     // An earlier launch was recorded incompletely: the measured bytes may include its bytes.

@@ -21,6 +21,8 @@ void resolve(model::Model &model, const topology::Topology *topology) {
                                 });
     find_instances(model);
     find_links(model, topology);
+    for (model::Qp &qp : model.qps)
+        qp.posts.reset(); // only sums of them are needed from here on
     read_shapes(model);
     give_plugins_queue_pairs(model);
     assume_launches(model);
