@@ -4,16 +4,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "correlate/capture/nccl_names.h"
+
 namespace collwire::stream {
 namespace {
 
-// Most plans of graphs that are remembered.
-constexpr std::size_t MAX_PLANS = 65'536;
-
-bool is_split(const TaskBytes *bytes) {
-    return bytes != nullptr && (bytes->func == CW_NCCL_SEND || bytes->func == CW_NCCL_RECV) &&
-           bytes->api_func >= CW_NCCL_ALL_TO_ALL && bytes->api_func <= CW_NCCL_GATHER;
-}
+constexpr std::uint32_t NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7; // ncclResult_t
 
 } // namespace
 
@@ -43,7 +39,29 @@ bool RankTrack::never_launches(const cw_nccl_call &call) const {
            (is_transfer(call.func) && call.root == comm_.rank);
 }
 
+void RankTrack::release_held() {
+    if (!held_)
+        return;
+    const Held held = *held_;
+    held_.reset();
+    add(held.call, held.offset_ns);
+}
+
+void RankTrack::hold(const cw_nccl_call &call, std::int64_t offset_ns) {
+    release_held();
+    held_ = {call, offset_ns};
+}
+
+void RankTrack::add(const cw_nccl_return &back) {
+    if (!held_ || held_->call.header.time_ns != back.call_ns || held_->call.tid != back.tid)
+        return;
+    if (back.result != NCCL_SUCCESS && back.result != NCCL_IN_PROGRESS)
+        held_.reset();
+    release_held();
+}
+
 void RankTrack::add(const cw_nccl_call &call, std::int64_t offset_ns) {
+    release_held();
     // The launches of the calls before are all there.
     if (!is_numbered_ && std::exchange(has_early_launch_, false))
         number(false);
@@ -65,9 +83,15 @@ void RankTrack::add(const cw_nccl_call &call, std::int64_t offset_ns) {
     of_rank.datatype = call.datatype;
     of_rank.is_number_guessed = is_number_guessed_;
     Waiting waiting;
+    waiting.time_ns = call.header.time_ns;
     waiting.hash = call.arguments_hash;
     waiting.tid = call.tid;
     waiting.func = call.func;
+    waiting.root = call.root;
+    if (is_split_into_parts(call.func)) {
+        waiting.part_bytes = call.count * capture::nccl_datatype_bytes(call.datatype);
+        has_split_calls_ = true;
+    }
     waiting.is_transfer = is_transfer(call.func);
     if (waiting.is_transfer) {
         waiting.pair = OperationTracker::pair_of(of_rank);
@@ -89,12 +113,24 @@ void RankTrack::add(const cw_nccl_call &call, std::int64_t offset_ns) {
     } else {
         waiting_.push_back(waiting);
     }
-    if (const std::size_t most = has_launched_ ? MAX_WAITING : MAX_WAITING_LOCAL;
-        waiting_.size() > most || waiting_.empty())
+    if (const std::size_t most = count_kept(); waiting_.size() > most || waiting_.empty())
         give_up(most);
 }
 
+std::size_t RankTrack::count_kept() const {
+    std::size_t kept = std::min(waiting_.size(), MAX_WAITING);
+    if (has_launched_)
+        return kept;
+    const auto is_old = [&](const Waiting &call) {
+        return call.time_ns + GROUP_NS < waiting_.back().time_ns;
+    };
+    while (kept > MAX_WAITING_LOCAL && is_old(waiting_[waiting_.size() - kept]))
+        --kept;
+    return kept;
+}
+
 void RankTrack::add(const cw_nccl_launch &launch, std::int64_t offset_ns) {
+    release_held();
     if (waits_for_number({launch, offset_ns})) {
         has_early_launch_ = true;
         return;
@@ -120,6 +156,7 @@ void RankTrack::add(const cw_nccl_launch &launch, std::int64_t offset_ns) {
 }
 
 void RankTrack::add(const cw_nccl_launch_tasks &tasks, std::int64_t offset_ns) {
+    release_held();
     if (waits_for_number({tasks, offset_ns}))
         return;
     const auto launch = std::find_if(launches_.rbegin(), launches_.rend(), [&](const Launch &one) {
@@ -143,31 +180,7 @@ const std::vector<TaskBytes> *RankTrack::bytes_of(const Launch &launch) const {
                              : shapes_.find(comm_.tgid, launch.shape, rank_, launch.tasks);
 }
 
-// Launches of equal arguments from this task on, each task of a launch once.
-std::uint32_t RankTrack::count_due(std::size_t launch_index, std::uint32_t task) const {
-    if (launches_.size() == 1 && launches_.front().tasks.size() == 1)
-        return 1;
-    const std::uint32_t hash = launches_[launch_index].tasks[task].arguments_hash;
-    std::uint32_t due = 0;
-    for (std::size_t i = launch_index; i < launches_.size(); ++i) {
-        const Launch &launch = launches_[i];
-        if ((launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0)
-            continue;
-        for (std::size_t k = i == launch_index ? task : 0; k < launch.tasks.size(); ++k) {
-            if (launch.tasks[k].arguments_hash != hash)
-                continue;
-            const auto same = [&](const cw_nccl_task_ref &other) {
-                return other.task == launch.tasks[k].task;
-            };
-            if (std::none_of(launch.tasks.begin(),
-                             launch.tasks.begin() + static_cast<std::ptrdiff_t>(k), same))
-                ++due;
-        }
-    }
-    return due;
-}
-
-void RankTrack::hand_over(const Waiting &call, const Launch &launch, std::size_t task,
+void RankTrack::hand_over(const Called &call, const Launch &launch, std::size_t task,
                           const TaskBytes *bytes) {
     if (call.is_transfer)
         tracker_.transfer_launched(call.pair, call.number, launch.realtime_ns, bytes);
@@ -195,97 +208,16 @@ void RankTrack::add_late_bytes() {
     });
 }
 
-void RankTrack::end(const Waiting &call) {
+void RankTrack::end(const Called &call) {
     if (call.is_transfer)
         tracker_.transfer_settled(call.pair, call.number);
-}
-
-void RankTrack::match_task(const Launch &launch, std::size_t launch_index, std::uint32_t task,
-                           const TaskBytes *bytes) {
-    // AlltoAll, Gather and Scatter are split into a task for each peer.
-    if (is_split(bytes)) {
-        const auto call = std::find_if(waiting_.rbegin(), waiting_.rend(), [&](const Waiting &one) {
-            return !one.is_transfer && one.func == bytes->api_func;
-        });
-        if (call == waiting_.rend())
-            ++unmatched_;
-        else
-            hand_over(*call, launch, task, bytes);
-        return;
-    }
-    const std::uint32_t hash = launch.tasks[task].arguments_hash;
-    std::uint32_t due = count_due(launch_index, task);
-    // From the back: as many waiting calls as are due, of which the first one is this task's. A
-    // thread of NCCL itself launches calls in their order, so the first of all is.
-    Waiting *first = nullptr;
-    for (auto call = waiting_.rbegin(); call != waiting_.rend() && due != 0; ++call) {
-        if (call->hash != hash || call->is_launched)
-            continue;
-        first = &*call;
-        due -= call->tid == launch.tid ? 1 : 0;
-    }
-    if (first == nullptr) {
-        ++unmatched_;
-        return;
-    }
-    first->is_launched = true;
-    hand_over(*first, launch, task, bytes);
-}
-
-// The first launch of a captured plan has the calls that were captured first.
-void RankTrack::match_graph(const Launch &launch) {
-    const bool is_known = plans_.contains(launch.plan);
-    if (!is_known && plans_.size() >= MAX_PLANS)
-        plans_.clear();
-    const std::vector<TaskBytes> *bytes = bytes_of(launch);
-    if (plans_[launch.plan]++ != 0) {
-        ++replays_;
-        if (bytes != nullptr)
-            for (const TaskBytes &task : *bytes)
-                tracker_.replayed(task);
-        return;
-    }
-    for (std::size_t task = 0; task < launch.tasks.size(); ++task) {
-        const auto is_its_call = [&](const Waiting &one) {
-            return !one.is_launched && one.hash == launch.tasks[task].arguments_hash;
-        };
-        const TaskBytes *of_task =
-            bytes != nullptr && task < bytes->size() ? &(*bytes)[task] : nullptr;
-        auto call = std::find_if(unlaunched_.begin(), unlaunched_.end(), is_its_call);
-        if (call == unlaunched_.end()) {
-            call = std::find_if(waiting_.begin(), waiting_.end(), is_its_call);
-            if (call == waiting_.end()) {
-                ++unmatched_;
-                continue;
-            }
-        }
-        call->is_launched = true;
-        hand_over(*call, launch, task, of_task);
-    }
-}
-
-void RankTrack::match(Launch &launch, std::size_t index) {
-    if ((launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0) {
-        match_graph(launch);
-        return;
-    }
-    const std::vector<TaskBytes> *bytes = bytes_of(launch);
-    for (std::uint32_t task = 0; task < launch.tasks.size(); ++task) {
-        const auto same = [&](const cw_nccl_task_ref &other) {
-            return other.task == launch.tasks[task].task;
-        };
-        const auto end = launch.tasks.begin() + task;
-        const TaskBytes *of_task =
-            bytes != nullptr && task < bytes->size() ? &(*bytes)[task] : nullptr;
-        if (std::any_of(launch.tasks.begin(), end, same))
-            continue;
-        match_task(launch, index, task, of_task);
-    }
 }
 
 void RankTrack::settle_launches() {
     if (!without_bytes_.empty())
         add_late_bytes();
+    if (has_split_calls_)
+        count_due_parts();
     std::size_t keep = waiting_.size();
     for (std::size_t i = 0; i < launches_.size(); ++i) {
         match(launches_[i], i);
@@ -389,6 +321,7 @@ void RankTrack::number(bool is_last) {
 }
 
 void RankTrack::flush() {
+    release_held();
     if (!is_numbered_)
         number(true);
     if (!launches_.empty())

@@ -11,7 +11,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
+#include <tuple>
 #include <unordered_map>
 #include <variant>
 #include <vector>
@@ -29,6 +31,9 @@ public:
     // not launched yet.
     static constexpr std::size_t MAX_WAITING = 4096;
     static constexpr std::size_t MAX_WAITING_LOCAL = 64;
+    // Calls of one group come within it: of a communicator that has not launched yet, they wait
+    // beyond MAX_WAITING_LOCAL.
+    static constexpr std::uint64_t GROUP_NS = 100'000'000;
     static constexpr std::size_t MAX_UNLAUNCHED = 65'536;
     static constexpr std::size_t MAX_UNLAUNCHED_LOCAL = 256;
     // Of records that wait for a number.
@@ -47,6 +52,9 @@ public:
 
     // offset_ns: CLOCK_REALTIME less CLOCK_MONOTONIC.
     void add(const cw_nccl_call &call, std::int64_t offset_ns);
+    // A call that counts once it has not failed: its return is recorded.
+    void hold(const cw_nccl_call &call, std::int64_t offset_ns);
+    void add(const cw_nccl_return &back);
     void add(const cw_nccl_launch &launch, std::int64_t offset_ns);
     void add(const cw_nccl_launch_tasks &tasks, std::int64_t offset_ns);
     // Nothing more comes.
@@ -63,16 +71,29 @@ public:
     [[nodiscard]] std::uint64_t unmatched() const { return unmatched_; }
     [[nodiscard]] std::uint64_t replays() const { return replays_; }
 
+    // NCCL makes a send and a receive of each peer of calls of this function.
+    [[nodiscard]] static bool is_split_into_parts(std::uint8_t func);
+
 private:
-    struct Waiting {
+    struct Called {
         std::uint64_t number = 0;
         std::uint64_t pair = 0;
+        bool is_transfer = false;
+    };
+    struct Waiting : Called {
+        std::uint64_t time_ns = 0;
+        std::uint64_t part_bytes = 0; // to or from each peer; of AlltoAll, Gather and Scatter
         std::uint32_t hash = 0;
         std::uint32_t tid = 0;
+        std::int32_t root = -1;
         std::uint8_t func = 0;
-        bool is_transfer = false;
         bool is_launched = false;
+        // Of a call that is split: by peer, which were launched. Empty: none.
+        std::vector<bool> sends, receives;
     };
+    // A part of a call that is split: function, direction, peer, bytes.
+    using PartKey = std::tuple<std::uint8_t, bool, std::int32_t, std::uint64_t>;
+    [[nodiscard]] static PartKey part_key(const TaskBytes &part);
     struct Launch {
         std::uint64_t time_ns = 0;
         std::uint64_t realtime_ns = 0;
@@ -88,6 +109,7 @@ private:
         std::variant<cw_nccl_call, cw_nccl_launch, cw_nccl_launch_tasks> record;
         std::int64_t offset_ns = 0;
     };
+    void release_held();
     // False: the rank has its number, by now.
     [[nodiscard]] bool waits_for_number(const Early &early);
     void number(bool is_last);
@@ -102,11 +124,16 @@ private:
     void match_graph(const Launch &launch);
     void match_task(const Launch &launch, std::size_t launch_index, std::uint32_t task,
                     const TaskBytes *bytes);
+    void match_part(const Launch &launch, std::uint32_t task, const TaskBytes &part);
+    [[nodiscard]] bool lacks_part(const Waiting &call, const TaskBytes &part) const;
+    void take_part(Waiting &call, const TaskBytes &part) const;
     [[nodiscard]] std::uint32_t count_due(std::size_t launch_index, std::uint32_t task) const;
-    void hand_over(const Waiting &call, const Launch &launch, std::size_t task,
+    void count_due_parts();
+    void hand_over(const Called &call, const Launch &launch, std::size_t task,
                    const TaskBytes *bytes);
     void add_late_bytes();
-    void end(const Waiting &call);
+    void end(const Called &call);
+    [[nodiscard]] std::size_t count_kept() const;
     // The oldest waiting calls, down to `most`, will have no launch.
     void give_up(std::size_t most);
     void report_settled();
@@ -121,6 +148,8 @@ private:
     std::uint64_t settled_ = 0; // collectives before it
     std::deque<Waiting> waiting_;
     std::vector<Launch> launches_;
+    // Of launches that are being matched: those that have no call yet.
+    std::map<PartKey, std::uint32_t> due_parts_;
     std::vector<cw_nccl_launch_tasks> more_tasks_;           // of launches that are not there yet
     std::deque<Waiting> unlaunched_;                         // perhaps captured
     std::unordered_map<std::uint64_t, std::uint64_t> plans_; // of graphs: launches
@@ -130,17 +159,23 @@ private:
     std::uint64_t replays_ = 0;
     // Launches whose shape was not there yet: its records may come after the next call.
     struct WithoutBytes {
-        Waiting call;
+        Called call;
         std::uint64_t shape = 0;
         std::size_t task = 0;
         std::vector<cw_nccl_task_ref> tasks; // of the launch
     };
     std::vector<WithoutBytes> without_bytes_;
     bool has_launched_ = false;
+    bool has_split_calls_ = false;
     bool is_numbered_ = true;
     bool is_number_guessed_ = false;
     bool has_early_launch_ = false; // since the last call
     std::vector<Early> early_;
+    struct Held {
+        cw_nccl_call call;
+        std::int64_t offset_ns = 0;
+    };
+    std::optional<Held> held_;
 };
 
 } // namespace collwire::stream

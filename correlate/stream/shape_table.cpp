@@ -126,6 +126,7 @@ bool ShapeTable::compute(std::uint32_t tgid, Shape &shape, const LaunchingRank &
         shape.bytes[i].algorithm = task.algorithm;
         shape.bytes[i].protocol = task.protocol;
         shape.bytes[i].root = task.root;
+        shape.bytes[i].call_bytes = task.bytes;
     }
     for (const nccl::OpFacts &one : facts) {
         if (one.op.task >= shape.bytes.size()) {

@@ -24,8 +24,9 @@ struct TaskBytes {
     std::uint8_t api_func = CW_NCCL_FUNC_UNKNOWN;
     std::uint8_t algorithm = CW_NCCL_ALGORITHM_UNKNOWN;
     std::uint8_t protocol = CW_NCCL_PROTOCOL_UNKNOWN;
-    std::int32_t root = -1;
-    bool is_known = true; // all of its bytes
+    std::int32_t root = -1;       // or peer
+    std::uint64_t call_bytes = 0; // of the call's buffer, or of one peer's part of it
+    bool is_known = true;         // all of its bytes
     bool is_bound = false;
 };
 

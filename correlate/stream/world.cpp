@@ -2,6 +2,7 @@
 #include "correlate/stream/world.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "collwire/nccl_comm_records.h"
 #include "collwire/nccl_connection_records.h"
@@ -13,6 +14,7 @@
 namespace collwire::stream {
 namespace {
 
+constexpr std::string_view CALL_FUNCTION = "ncclEnqueueCheck"; // NCCL's, of all calls
 constexpr std::int32_t MAX_RANKS = 1 << 20;
 constexpr std::size_t MAX_EARLY = 4096; // records of a node
 constexpr std::uint64_t EARLY_NS = 1'000'000'000;
@@ -46,8 +48,17 @@ void World::give(Node &node, const cw_header &header, std::span<const std::byte>
         const auto value = capture::record_as<cw_nccl_call>(record);
         node.called_ns = std::max<std::uint64_t>(node.called_ns, header.time_ns);
         if (RankTrack *rank = find(node, {value.tgid, value.comm}, header.time_ns, record);
+            rank != nullptr) {
+            if (node.has_returns)
+                rank->hold(value, node.offset_ns);
+            else
+                rank->add(value, node.offset_ns);
+        }
+    } else if (header.kind == CW_KIND_NCCL_RETURN) {
+        const auto value = capture::record_as<cw_nccl_return>(record);
+        if (RankTrack *rank = find(node, {value.tgid, value.comm}, value.call_ns, record);
             rank != nullptr)
-            rank->add(value, node.offset_ns);
+            rank->add(value);
     } else if (header.kind == CW_KIND_NCCL_LAUNCH) {
         const auto value = capture::record_as<cw_nccl_launch>(record);
         if (RankTrack *rank = find(node, {value.tgid, value.comm}, header.time_ns, record);
@@ -211,7 +222,15 @@ void World::add(std::size_t capture, const cw_header &header, std::span<const st
         end_comm(node, {value.tgid, value.comm}, header.time_ns);
         break;
     }
+    case CW_KIND_PROBE: {
+        const auto value = capture::record_as<cw_probe>(record);
+        if (value.probe_kind == CW_PROBE_URETPROBE &&
+            capture::text_of(value.function) == CALL_FUNCTION)
+            node.has_returns = true;
+        break;
+    }
     case CW_KIND_NCCL_CALL:
+    case CW_KIND_NCCL_RETURN:
     case CW_KIND_NCCL_LAUNCH:
     case CW_KIND_NCCL_LAUNCH_TASKS:
         give(node, header, record);

@@ -19,15 +19,16 @@
 #include "correlate/stream/world.h"
 #include "tests/support/capture_builder.h"
 #include "tests/support/stream_capture.h"
+#include "tests/support/stream_world.h"
 
 namespace collwire::stream {
 namespace {
 
 using test::make_record;
 using test::reader_of;
+using test::S;
 
 constexpr std::uint64_t MS = 1'000'000;
-constexpr std::uint64_t S = 1000 * MS;
 constexpr std::int64_t HOUR = 3600 * std::int64_t{S};
 constexpr std::int64_t DAY = 24 * HOUR;
 constexpr std::uint64_t START_NS = 1'000'000 * S; // CLOCK_REALTIME of a host whose clock is right
