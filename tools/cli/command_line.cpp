@@ -2,6 +2,7 @@
 #include "tools/cli/command_line.h"
 
 #include <exception>
+#include <new>
 #include <ostream>
 #include <variant>
 
@@ -29,8 +30,12 @@ int run_command_line(int argc, const char *const *argv, std::ostream &out, std::
     try {
         const ParsedCommand parsed = parse_command(argc, argv, out, err);
         return parsed.command ? std::visit(Run{}, *parsed.command) : parsed.status;
+    } catch (const std::bad_alloc &) {
+        err << "collwire: out of memory. Fix: give it a part of the time (--last 60s, or --from "
+               "and --to) or fewer captures, or use a machine with more memory\n";
+        return EXIT_FAILED;
     } catch (const std::exception &failure) {
-        // Out of memory, or an output stream that throws.
+        // An output stream that throws.
         err << "collwire: " << failure.what() << '\n';
         return EXIT_FAILED;
     }

@@ -13,6 +13,7 @@
 #include "correlate/capture/window_filter.h"
 #include "correlate/model/segment_order.h"
 #include "tools/cli/find_tail.h"
+#include "tools/cli/memory_need.h"
 #include "tools/cli/print_error.h"
 #include "tools/cli/read_file.h"
 #include "tools/cli/select_job.h"
@@ -184,6 +185,10 @@ Result<IngestedCaptures> ingest(std::string_view verb, const ChosenCaptures &cho
         refuse(verb, refused.path, refused.failure, ingest);
     WindowCounts counts;
     const Selected *selected = chosen.selected.get();
+    const std::uint64_t records =
+        count_records(chosen, selected == nullptr ? nullptr : &selected->window);
+    if (const auto warning = memory_warning(records, free_memory_bytes()))
+        complain(verb, *warning);
     for (const ChosenCapture &capture : chosen.captures)
         into.used += read(verb, capture.path, selected == nullptr ? nullptr : &selected->window,
                           counts, ingest)
