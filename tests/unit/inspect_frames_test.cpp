@@ -218,6 +218,14 @@ TEST(UnreadyCommunicator, WaitsForTheRankThatItsRingNeeds) {
     EXPECT_TRUE(transports.awaits.empty());
 }
 
+// Until NCCL 2.22.
+TEST(UnreadyCommunicator, ARootThatAnswersAllAtOnceNamesNoRank) {
+    auto comm = comm_of(0, 4);
+    inspect::judge_phase(comm, true, NONE, NONE, false, "", {}, inspect::RootAnswers::AllCame);
+    EXPECT_EQ(comm.phase, Phase::Root);
+    EXPECT_TRUE(comm.awaits.empty());
+}
+
 TEST(UnreadyCommunicator, SaysNothingThatCouldNotBeRead) {
     auto unknown = comm_of(1, 4);
     inspect::judge_phase(unknown, std::nullopt, NONE, NONE, std::nullopt, "", {});

@@ -23,6 +23,8 @@ constexpr std::size_t STACK_WORDS = 8192; // 64 KiB
 constexpr std::uint64_t ALIGNMENT = 16;   // of what malloc returns
 constexpr std::int32_t MAX_RANKS = 1 << 20;
 constexpr std::uint64_t NS_PER_S = 1'000'000'000;
+// In NCCL's struct extInfo: where a rank that reports to the bootstrap root listens for it.
+constexpr std::uint32_t ADDRESS_BEFORE_2_23 = 8;
 constexpr std::string_view MAKER = "ncclCommInitRankFunc";
 
 std::vector<std::uint32_t> threads_of(pid_t pid) {
@@ -83,8 +85,15 @@ std::optional<nccl::InitJob> init_job_of(const process::ProcessView &view,
     return best;
 }
 
-UnreadyComm describe(const nccl::UnreadyComm &read, const CallFound *call,
-                     const std::optional<nccl::InitJob> &job) {
+// Until 2.22 no root is named in what a rank reports, and its address comes first.
+RootAnswers root_answers(const nccl::LibraryLayout &layout) {
+    const std::uint32_t address =
+        nccl::field_offset(layout, "extInfo.listenRootAddress|extInfo.extAddressListenRoot");
+    return address == ADDRESS_BEFORE_2_23 ? RootAnswers::AllCame : RootAnswers::NextCame;
+}
+
+UnreadyComm describe(const nccl::UnreadyComm &read, const nccl::LibraryLayout &layout,
+                     const CallFound *call, const std::optional<nccl::InitJob> &job) {
     UnreadyComm comm;
     comm.address = read.address;
     comm.hash = read.hash;
@@ -118,7 +127,8 @@ UnreadyComm describe(const nccl::UnreadyComm &read, const CallFound *call,
     judge_phase(
         comm, read.is_bootstrap_known ? std::optional{read.bootstrap.has_value()} : std::nullopt,
         ring.to_next.state, ring.from_previous.state, ring.has_addresses, ring.to_next.remote,
-        call == nullptr ? std::span<const std::string>{} : call->stack.inside);
+        call == nullptr ? std::span<const std::string>{} : call->stack.inside,
+        root_answers(layout));
     return comm;
 }
 
@@ -126,7 +136,8 @@ UnreadyComm describe(const nccl::UnreadyComm &read, const CallFound *call,
 
 void judge_phase(UnreadyComm &comm, std::optional<bool> has_bootstrap, std::int32_t to_next,
                  std::int32_t from_previous, std::optional<bool> has_addresses,
-                 const std::string &next_address, std::span<const std::string> inside) {
+                 const std::string &next_address, std::span<const std::string> inside,
+                 RootAnswers answers) {
     constexpr auto NONE = static_cast<std::int32_t>(nccl::SocketState::None);
     constexpr auto READY = static_cast<std::int32_t>(nccl::SocketState::Ready);
     if (!has_bootstrap)
@@ -141,12 +152,12 @@ void judge_phase(UnreadyComm &comm, std::optional<bool> has_bootstrap, std::int3
     const std::int32_t next = has_ranks ? (comm.rank + 1) % comm.n_ranks : -1;
     const std::int32_t previous = has_ranks ? (comm.rank + comm.n_ranks - 1) % comm.n_ranks : -1;
     if (to_next == NONE) {
-        // The root answers as soon as the next rank has reported (bootstrap.cc, bootstrapRoot); in
-        // a split the next rank itself sends its address (bootstrapSplit).
+        // The root answers as bootstrap.cc (bootstrapRoot) of the version does; in a split the next
+        // rank itself sends its address (bootstrapSplit).
         comm.phase = comm.parent != 0 ? Phase::Parent : Phase::Root;
         if (has_call(inside, "sendToRoot") || has_call(inside, "ncclSocketConnect"))
             comm.awaits.push_back({-1, comm.root, "the bootstrap root does not accept"});
-        else if (has_ranks)
+        else if (has_ranks && (comm.parent != 0 || answers == RootAnswers::NextCame))
             comm.awaits.push_back({next,
                                    {},
                                    comm.parent != 0 ? "its address does not come over the parent"
@@ -320,7 +331,7 @@ std::vector<UnreadyComm> unready_comms(const process::ProcessView &view,
             const auto job = init_job_of(view, layout, pointers, *comm);
             // The program's own thread may wait for the one that makes it.
             if (!found.contains(pointer) || has_call(call.stack.inside, MAKER))
-                found.insert_or_assign(pointer, describe(*comm, &call, job));
+                found.insert_or_assign(pointer, describe(*comm, layout, &call, job));
         }
     }
     for (const std::uint64_t address : addresses)
@@ -329,13 +340,57 @@ std::vector<UnreadyComm> unready_comms(const process::ProcessView &view,
                     found.contains(address)
                         ? std::nullopt
                         : nccl::read_unready_comm(view, images[one.image].layout, address))
-                found.emplace(address, describe(*comm, nullptr, std::nullopt));
+                found.emplace(address,
+                              describe(*comm, images[one.image].layout, nullptr, std::nullopt));
     std::vector<UnreadyComm> comms;
     comms.reserve(found.size());
     for (auto &[address, comm] : found)
         comms.push_back(std::move(comm));
     return comms;
 }
+
+namespace {
+
+struct RankReport {
+    std::int32_t rank = -1;
+    std::int32_t n_ranks = 0;
+};
+struct RankReportFields {
+    std::uint32_t rank, n_ranks, address; // offsets
+};
+
+// If NCCL's struct extInfo may be here. Since 2.23 it also says which of how many roots it is for,
+// before the address; until then a second address follows.
+std::optional<RankReport> report_to_root(std::span<const std::byte> bytes,
+                                         const RankReportFields &fields) {
+    constexpr std::uint32_t ADDRESS_BYTES = 28, ROOT_AT = 8, N_ROOTS_AT = 12;
+    const auto int_at = [&](std::uint32_t offset) {
+        std::int32_t value = -1;
+        if (offset + sizeof(value) <= bytes.size())
+            std::memcpy(&value, &bytes[offset], sizeof(value));
+        return value;
+    };
+    const auto is_address = [&](std::uint32_t offset) {
+        constexpr std::uint16_t INET = 2, INET6 = 10;
+        std::array<std::uint16_t, 2> family_and_port{};
+        if (offset + sizeof(family_and_port) > bytes.size())
+            return false;
+        std::memcpy(&family_and_port, &bytes[offset], sizeof(family_and_port));
+        return family_and_port[1] != 0 &&
+               (family_and_port[0] == INET || family_and_port[0] == INET6);
+    };
+    const RankReport report{int_at(fields.rank), int_at(fields.n_ranks)};
+    if (report.rank < 0 || report.n_ranks <= 1 || report.rank >= report.n_ranks ||
+        report.n_ranks > MAX_RANKS || !is_address(fields.address))
+        return std::nullopt;
+    const bool has_root = fields.address != ADDRESS_BEFORE_2_23;
+    if (has_root ? int_at(ROOT_AT) < 0 || int_at(ROOT_AT) >= int_at(N_ROOTS_AT)
+                 : !is_address(fields.address + ADDRESS_BYTES))
+        return std::nullopt;
+    return report;
+}
+
+} // namespace
 
 std::vector<BootstrapRoot> bootstrap_roots(const std::vector<Image> &images,
                                            const std::vector<UsedImage> &used,
@@ -355,22 +410,12 @@ std::vector<BootstrapRoot> bootstrap_roots(const std::vector<Image> &images,
             rank != CW_NCCL_NO_FIELD && n_ranks != CW_NCCL_NO_FIELD && address != CW_NCCL_NO_FIELD;
         // What the last rank reported is on the root's stack, with an address of that rank.
         const auto bytes = std::as_bytes(std::span{call.words});
-        const std::size_t last =
-            is_known ? std::max({rank, n_ranks, address}) + sizeof(std::uint32_t) : 0;
-        for (std::size_t at = 0; is_known && root.n_ranks == 0 && at + last <= bytes.size();
-             at += sizeof(std::int32_t)) {
-            std::int32_t one = 0, all = 0;
-            std::array<std::uint16_t, 2> family_and_port{};
-            std::memcpy(&one, &bytes[at + rank], sizeof(one));
-            std::memcpy(&all, &bytes[at + n_ranks], sizeof(all));
-            std::memcpy(&family_and_port, &bytes[at + address], sizeof(family_and_port));
-            constexpr std::uint16_t INET = 2, INET6 = 10;
-            if (one >= 0 && all > 1 && one < all && all <= MAX_RANKS && family_and_port[1] != 0 &&
-                (family_and_port[0] == INET || family_and_port[0] == INET6)) {
-                root.n_ranks = all;
-                root.last_rank = one;
+        for (std::size_t at = 0; is_known && root.n_ranks == 0 && at < bytes.size();
+             at += sizeof(std::int32_t))
+            if (const auto report = report_to_root(bytes.subspan(at), {rank, n_ranks, address})) {
+                root.n_ranks = report->n_ranks;
+                root.last_rank = report->rank;
             }
-        }
         roots.push_back(root);
     }
     return roots;

@@ -66,10 +66,17 @@ private:
                                                          const std::vector<UsedImage> &used,
                                                          std::span<const CallFound> calls);
 
+// When the bootstrap root answers a rank.
+enum class RootAnswers : std::uint8_t {
+    NextCame, // the next rank has reported (NCCL 2.23 and later)
+    AllCame,  // all ranks have reported
+};
+
 // Pure: how far the making has come, and whom it waits for, by the ring of its bootstrap. `inside`:
 // the functions of the thread that makes it.
 void judge_phase(UnreadyComm &comm, std::optional<bool> has_bootstrap, std::int32_t to_next,
                  std::int32_t from_previous, std::optional<bool> has_addresses,
-                 const std::string &next_address, std::span<const std::string> inside);
+                 const std::string &next_address, std::span<const std::string> inside,
+                 RootAnswers answers = RootAnswers::NextCame);
 
 } // namespace collwire::inspect
