@@ -262,7 +262,7 @@ private:
                 explained_.insert(index);
             }
         if (!unseen.empty())
-            add_unseen(index, unseen);
+            add_unseen(index, unseen, waiting);
         std::set<std::int32_t> named;
         for (const OpenPair &pair : comm.open_pairs) {
             const Rank *from = find_rank(comm, pair.from), *to = find_rank(comm, pair.awaits);
@@ -289,9 +289,39 @@ private:
         return since(comm.operations[lag.operation].begin_ns, rank.whole_until_ns) >= LEAST_WAIT_NS;
     }
 
-    void add_unseen(std::size_t index, const std::vector<std::int32_t> &ranks) {
+    // Its records end with its process, and are whole up to then.
+    static bool has_exited(const Communicator &comm, std::int32_t rank) {
+        const Rank *found = find_rank(comm, rank);
+        return found != nullptr && found->exited_ns != 0 &&
+               found->whole_until_ns >= found->until_ns;
+    }
+
+    void add_exited(std::size_t index, std::int32_t rank,
+                    const std::vector<std::int32_t> &waiting) {
         const Communicator &comm = job_.communicators[index];
         const Lag &lag = lags_[index];
+        Verdict verdict = about(comm, Code::RankExited, rank);
+        verdict.from_realtime_ns = comm.operations[lag.operation].begin_ns;
+        verdict.sentence =
+            fmt::format("{}: its process ended, and {} waited for it in {}, for {}",
+                        name_of(comm, rank), ranks_text(waiting),
+                        comm.operations[lag.operation].text, report::duration(lag.waited_ns));
+        add_last_call(comm, *find_rank(comm, rank), verdict);
+        verdicts_.push_back(std::move(verdict));
+        explained_.insert(index);
+    }
+
+    void add_unseen(std::size_t index, const std::vector<std::int32_t> &ranks,
+                    const std::vector<std::int32_t> &waiting) {
+        const Communicator &comm = job_.communicators[index];
+        const Lag &lag = lags_[index];
+        if (!explained_.contains(index)) {
+            for (const std::int32_t rank : ranks)
+                if (has_exited(comm, rank))
+                    add_exited(index, rank, waiting);
+            if (explained_.contains(index))
+                return;
+        }
         const std::string what =
             fmt::format("the captures of {} end, or lost records, before the others waited for {}",
                         ranks_text(ranks), comm.operations[lag.operation].text);

@@ -154,6 +154,18 @@ TEST(Stall, DoesNotNameARankWhoseCaptureEndsEarlier) {
     EXPECT_EQ(found(job), (Found{{Code::RankNotCalled, 3}}));
 }
 
+// Others call the next operation as it dies, and have exited a second or two later.
+TEST(Stall, ARankWhoseProcessEndedIsTheCause) {
+    Standings job = job_with_late_rank();
+    Rank &ended = job.communicators[0].ranks[2];
+    ended.until_ns = ended.whole_until_ns = BEGIN_NS + 4 * S;
+    ended.exited_ns = BEGIN_NS + 5 * S;
+    EXPECT_EQ(found(job), (Found{{Code::RankExited, 2}}));
+    // Calls of it are missing: it may have called.
+    ended.whole_until_ns = BEGIN_NS + 3 * S;
+    EXPECT_EQ(found(job), (Found{{Code::RankWithoutCapture, 2}}));
+}
+
 TEST(Stall, IsOneVerdictForAProcessThatIsLateTwice) {
     Standings job = job_with_late_rank();
     job.communicators.push_back(comm_of("tp", 2, 6));
