@@ -22,7 +22,7 @@ import double_job
 import gpu_cost
 import gpu_guest
 import gpu_inspect
-import gpu_truth
+import suite_truth
 import one_machine
 
 RANKS = 2
@@ -100,7 +100,7 @@ def collectives(bench):
         lines += ["capture world 3", "world allreduce 64KiB", "world allgather 1KiB", "end"]
         job = bench.job(directory, **({"NCCL_PROTO": protocol} if protocol else {}))
         report, jobs, _ = one_machine.record(bench.collwire, job, directory, ["--plan", write_plan(f"{directory}/all.plan", lines)])
-        line, of_run = gpu_truth.judge(report, jobs, directory, protocol)
+        line, of_run = suite_truth.judge(report, jobs, directory, protocol)
         print(f"collectives, {protocol or 'NCCL chooses the protocol'}: {line}", flush=True)
         problems += of_run
     return problems
@@ -121,7 +121,7 @@ def torch(bench):
     for name, count in (("ddp", 20), ("graph", REPLAYS)):
         directory = bench.make_directory(f"torch-{name}")
         report, jobs, _ = one_machine.record(bench.collwire, bench.job(directory, gpu_job.TorchJob), directory, ["--plan", name, "--count", str(count)])
-        line, of_run = gpu_truth.judge(report, jobs, directory, "", of_torch=True)
+        line, of_run = suite_truth.judge(report, jobs, directory, "", of_torch=True)
         print(f"torch, {name}: {line}", flush=True)
         problems += of_run
     return problems
