@@ -18,6 +18,7 @@
 #include "correlate/report/json_communicators.h"
 #include "correlate/report/json_errors.h"
 #include "correlate/report/json_gpu.h"
+#include "correlate/report/json_incidents.h"
 #include "correlate/report/json_links.h"
 #include "correlate/report/json_local.h"
 #include "correlate/report/json_nccl.h"
@@ -198,6 +199,13 @@ void write_json(const Model &model, std::ostream &out, const JsonOptions &option
                  [&](Index index) { return port_json(model, index); });
     writer.array("events", model.events,
                  [&](const model::Event &event) { return event_json(model, event); });
+    const auto incident_to_json = [&](const nccl::PortIncident &incident) {
+        return incident_json(model, incident);
+    };
+    if (options.incidents != nullptr)
+        writer.array("port_incidents", *options.incidents, incident_to_json);
+    else
+        writer.array("port_incidents", nccl::find_port_incidents(model), incident_to_json);
     writer.array("errors", model.nccl.errors,
                  [&](const nccl::NcclError &error) { return error_json(model, error); });
     writer.array("unmatched_posts", model.unmatched_posts, [&](const model::UnmatchedPosts &posts) {

@@ -71,6 +71,18 @@ std::string qp_type_text(std::uint8_t type) {
     return name.empty() ? "unknown" : std::string(name);
 }
 
+std::string job_title(const model::Process &process) {
+    constexpr std::size_t CONTAINER_DIGITS = 12; // as podman ps and docker ps have them
+    if (!process.slurm_job.empty())
+        return "slurm " + process.slurm_job +
+               (process.slurm_step.empty() ? "" : "." + process.slurm_step);
+    if (!process.pod_uid.empty())
+        return "pod " + process.pod_uid;
+    return process.container_id.empty()
+               ? std::string{}
+               : "container " + process.container_id.substr(0, CONTAINER_DIGITS);
+}
+
 std::string process_title(const model::Process &process) {
     std::string title(file_name(process.argv0));
     if (title.empty())

@@ -19,6 +19,8 @@ namespace collwire::report {
 [[nodiscard]] std::string qp_type_text(std::uint8_t type); // "RC", "UD", ...; "unknown"
 // "python3 train.py": a short name for people.
 [[nodiscard]] std::string process_title(const model::Process &process);
+// "slurm 4711.0", "pod <uid>", "container 0123456789ab"; empty: of none.
+[[nodiscard]] std::string job_title(const model::Process &process);
 
 // In the order of every output.
 inline constexpr std::array ALL_TIERS = {topology::Tier::Self, topology::Tier::Leaf,

@@ -15,6 +15,7 @@
 #include "correlate/report/table.h"
 #include "correlate/report/text_errors.h"
 #include "correlate/report/text_gpu.h"
+#include "correlate/report/text_incidents.h"
 #include "correlate/report/text_local.h"
 #include "correlate/report/text_nccl.h"
 #include "correlate/report/text_node_pairs.h"
@@ -38,8 +39,6 @@ using topology::Tier;
 
 namespace {
 
-constexpr std::size_t CONTAINER_DIGITS = 12; // as podman ps and docker ps have them
-
 bool has_other_bytes(const model::Sums &sums) {
     return sums.tcp.is_used() || sums.derived_tx_payload_bytes;
 }
@@ -52,12 +51,15 @@ bool counts_tcp(const model::PortBytes &bytes) {
 class ReportTextWriter : private TextWriter {
 public:
     ReportTextWriter(const Model &model, const TextOptions &options)
-        : TextWriter(options), model_(model), guesses_(roles::guess_roles(model)) {}
+        : TextWriter(options), model_(model), guesses_(roles::guess_roles(model)),
+          incidents_(options.incidents != nullptr ? *options.incidents
+                                                  : nccl::find_port_incidents(model)) {}
 
     std::string run() {
         header();
         warnings();
         text_ += errors_text(model_, options_);
+        text_ += incidents_text(model_, guesses_, incidents_, options_);
         text_ += nccl_text(model_, guesses_, options_);
         text_ += waiting_text(model_, guesses_, options_);
         text_ += gpu_text(model_, options_);
@@ -84,6 +86,7 @@ private:
 
     const Model &model_;
     const std::vector<roles::RoleGuess> guesses_; // of communicators
+    const std::vector<nccl::PortIncident> incidents_;
 };
 
 void ReportTextWriter::header() {
@@ -103,6 +106,8 @@ void ReportTextWriter::header() {
     const char *first = "  verdict        ";
     for (const std::string &verdict : options_.verdicts)
         field(std::exchange(first, "                 ") + printable(verdict));
+    if (const std::string incidents = incidents_line(model_, incidents_); !incidents.empty())
+        field("  port incidents " + incidents);
     if (model_.window) {
         const char *lead = "  window         ";
         for (const std::string &text : window_lines(*model_.window))
@@ -354,16 +359,9 @@ void ReportTextWriter::processes() {
     for (std::size_t i = 0; i < shown; ++i) {
         const model::Process &process = model_.processes[sums[i]->process];
         const std::string name = process_title(process);
-        std::string job = "-";
-        if (!process.slurm_job.empty())
-            job = "slurm " + process.slurm_job +
-                  (process.slurm_step.empty() ? "" : "." + process.slurm_step);
-        else if (!process.pod_uid.empty())
-            job = "pod " + process.pod_uid;
-        else if (!process.container_id.empty())
-            job = "container " + process.container_id.substr(0, CONTAINER_DIGITS);
+        const std::string job = job_title(process);
         table.add({printable(model_.hosts[process.host].name), std::to_string(process.pid),
-                   name.empty() ? "-" : printable(name), printable(job),
+                   name.empty() ? "-" : printable(name), job.empty() ? "-" : printable(job),
                    std::to_string(sums[i]->all.qps), human_bytes(sums[i]->all.tx_wire_bytes),
                    human_bytes(sums[i]->all.tx_payload_bytes),
                    human_bytes(sums[i]->all.tcp.tx_payload_bytes),

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "correlate/model/model.h"
+#include "correlate/nccl/port_incidents.h"
 #include "correlate/nccl/waiting.h"
 
 namespace collwire::report {
@@ -18,6 +19,7 @@ struct TextOptions {
     std::vector<std::string> verdicts;
     // Of the model, if they are known already.
     const std::vector<nccl::WaitingTimes> *waiting = nullptr;
+    const std::vector<nccl::PortIncident> *incidents = nullptr;
 };
 
 // The report for people; the JSON report has every detail.

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "correlate/rows/gpu_rows.h"
+#include "correlate/rows/incident_rows.h"
 #include "correlate/rows/nccl_rows.h"
 #include "correlate/rows/network_rows.h"
 #include "correlate/rows/recording_rows.h"
@@ -24,6 +25,7 @@ std::span<const TableInfo *const> all_tables() {
         &TABLE_INFO<HostPairRow>,      &TABLE_INFO<HostPairTierRow>,
         &TABLE_INFO<VerdictRow>,       &TABLE_INFO<FindingRow>,
         &TABLE_INFO<ErrorRow>,         &TABLE_INFO<EventRow>,
+        &TABLE_INFO<IncidentRow>,      &TABLE_INFO<IncidentOperationRow>,
         &TABLE_INFO<CommunicatorRow>,  &TABLE_INFO<RankRow>,
         &TABLE_INFO<ParameterRow>,     &TABLE_INFO<OperationRow>,
         &TABLE_INFO<OperationTierRow>, &TABLE_INFO<OperationRankRow>,

@@ -2,6 +2,7 @@
 #include "correlate/tabulate/tabulate.h"
 
 #include "correlate/roles/guess_roles.h"
+#include "correlate/tabulate/rows_of_incidents.h"
 #include "correlate/tabulate/rows_of_kernels.h"
 #include "correlate/tabulate/rows_of_nccl.h"
 #include "correlate/tabulate/rows_of_network.h"
@@ -21,6 +22,7 @@ void tabulate(const model::Model &model, bool has_detail, rows::RowSink &sink) {
     rows_of_communicators(model, guesses, sink);
     rows_of_operations(model, last_calls, has_detail, sink);
     rows_of_waiting(model, last_calls, sink);
+    rows_of_incidents(model, sink);
     rows_of_kernels(model, sink);
     rows_of_network(model, sink);
 }

@@ -3,7 +3,9 @@
 """Official NCCL fails on four nodes over kernel RDMA, for a reason that is known: the report of all captures names queue pairs, rank, peer,
 communicator, operation and result in one line, and the first of them.
 
-errors_test.py [--kernel SERIES] [--nccl VERSION] [--failures link-cut,killed,destroyed]"""
+Of a port that goes down and comes up again the report names the process, the communicator and the operations that ran then.
+
+errors_test.py [--kernel SERIES] [--nccl VERSION] [--failures link-cut,killed,destroyed,flap]"""
 
 import argparse
 import json
@@ -17,8 +19,14 @@ import nccl_run
 sys.path.insert(0, os.path.join(harness.ROOT, "tests", "nccl"))
 
 from hangs import CULPRIT, RANKS  # noqa: E402
+import identity_truth as truth  # noqa: E402
 
 BOOT_S, FAILURE_S = 300, 240
+# Clocks of nodes are set from the host's. An emulated node may be slow to see an edge.
+CLOCK_NS, SLOW_NODE_NS = 1_000_000_000, 1_000_000_000
+# As tests/lab/jobs/failing.py has it.
+LARGE_BYTES = 1 << 20
+NEVER_NS = 1 << 63
 NEIGHBOURS = (CULPRIT - 1) % RANKS, (CULPRIT + 1) % RANKS
 GAVE_UP = ("ncclRemoteError", "ncclSystemError", "ncclInternalError")
 
@@ -76,16 +84,64 @@ def destroyed(errors):
 JUDGES = {"link-cut": link_cut, "killed": killed, "destroyed": destroyed}
 
 
+def fault_times_ns(out):
+    """When the fabric took the port down, and up again, by the clock that the nodes have theirs from."""
+    times = {record["event"]: record["unix_ns"] for record in harness.load(out, "fabric", "faults.json")}
+    return times["start"], times["end"]
+
+
+def large_operations(log):
+    """By number: when the rank called the operation, and had waited for it, by its CLOCK_MONOTONIC. Small ones are waited for with the next large one."""
+    calls, waited = {}, {}
+    for line in log:
+        if line["event"] == "call" and line["bytes"] >= LARGE_BYTES:
+            calls[line["call"]] = line["at_ns"]
+        elif line["event"] == "waited":
+            waited[line["through_call"]] = line["at_ns"]
+    return {call: (at_ns, waited.get(call, NEVER_NS)) for call, at_ns in calls.items()}
+
+
+def flap(out, report):
+    down_ns, up_ns = fault_times_ns(out)
+    [incident] = [incident for incident in report["port_incidents"] if incident["times_down"]]
+    assert (incident["host"], incident["device"], incident["port"]) == (f"node{CULPRIT}", "rxe0", 1), incident
+    assert incident["times_down"] == 1 and not incident["down_at_end"] and incident["unplaced_connections"] == 0, incident
+    for what, at_ns, fault_ns in (("down", incident["realtime_ns"], down_ns), ("up", incident["realtime_ns"] + incident["down_ns"], up_ns)):
+        print(f"{what}: {(at_ns - fault_ns) / 1e6:+.0f} ms from the fault")
+        assert -CLOCK_NS < at_ns - fault_ns < CLOCK_NS + SLOW_NODE_NS, (what, at_ns, fault_ns)
+    log = truth.lines_of(os.path.join(out, f"node{CULPRIT}", "flap", f"job.{CULPRIT}"))
+    assert [process["pid"] for process in incident["processes"]] == [log[0]["pid"]], incident
+    [use] = incident["communicators"]
+    assert use["ranks"] == [CULPRIT] and use["kind"] == "collective", use
+    running = {operation["seq"] for operation in use["running_operations"]}
+    perhaps = {operation["seq"] for operation in use["perhaps_running_operations"]}
+    # By the CLOCK_MONOTONIC of both.
+    edge_ns = {event["kind"]: event["time_ns"] for event in report["events"] if event["host"] == f"node{CULPRIT}"}
+    large = large_operations(log)
+    outlived = {call for call, (at_ns, waited_ns) in large.items() if at_ns < edge_ns["carrier_down"] and waited_ns > edge_ns["carrier_up"]}
+    over = {call for call, (at_ns, waited_ns) in large.items() if waited_ns < edge_ns["carrier_down"]}
+    print(f"{len(large)} large operations; ran then: {sorted(running)}, perhaps {sorted(perhaps)}; by the job's log {sorted(outlived)} outlived the flap and "
+          f"{len(over)} were over; the longest took {use['longest']['least_duration_ns'] / 1e9:.1f} s, usually {use['usual_duration_ns'] / 1e9:.1f} s at most")
+    assert outlived and outlived <= running and over and not over & (running | perhaps) and not running & perhaps, (outlived, over, running, perhaps)
+    assert use["longest"]["seq"] in outlived and use["longest"]["least_duration_ns"] > up_ns - down_ns, use["longest"]
+
+
+FAILURES = (*JUDGES, "flap")
+
+
 def check(arguments, out):
     names = arguments.failures.split(",")
     library = nccl_run.library_of(arguments.nccl)
     harness.run_job(out, arguments.kernel, RANKS, "failing.py", "--env", f"NCCL_LIBRARY={library}", "--env", f"DOUBLE={nccl_run.DOUBLE}",
-                    "--env", f"FAILURES={','.join(names)}", limit_s=BOOT_S + FAILURE_S * len(names))
+                    "--env", f"FAILURES={','.join(names)}", "--fault", f"port:{CULPRIT}@flap..flap-over", limit_s=BOOT_S + FAILURE_S * len(names))
     n_named = 0
     for name in names:
-        errors = failures_of(report_of(out, name))
+        report = report_of(out, name)
         try:
-            JUDGES[name](errors)
+            if name == "flap":
+                flap(out, report)
+            else:
+                JUDGES[name](failures_of(report))
             n_named += 1
             print(f"{name}: named", flush=True)
         except AssertionError as problem:
@@ -97,7 +153,7 @@ def check(arguments, out):
 def main():
     parser = argparse.ArgumentParser()
     harness.add_arguments(parser)
-    parser.add_argument("--failures", default=",".join(JUDGES), metavar=",".join(JUDGES))
+    parser.add_argument("--failures", default=",".join(FAILURES), metavar=",".join(FAILURES))
     arguments = parser.parse_args()
     harness.run_main(arguments, check)
 

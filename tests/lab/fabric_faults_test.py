@@ -185,6 +185,19 @@ def check_flap(report, flap, seen, outlived):
     assert after or not outlived, "nothing was retransmitted"
 
 
+def check_incident(report, result):
+    """The flap with its processes: those of the transfers whose queue pairs the node itself listed, and no other node's port went down."""
+    [incident] = [incident for incident in report["port_incidents"] if incident["times_down"]]
+    assert (incident["host"], incident["device"], incident["port"], incident["times_down"], incident["down_at_end"]) == ("node0", "rxe0", 1, 1, False), incident
+    up_ns = {event["time_ns"] for event in report["events"] if event["kind"] in ("carrier_up", "port_active")}
+    [down_at_ns] = [event["time_ns"] for event in report["events"] if event["kind"] == "carrier_down"]
+    assert incident["down_ns"] in {at_ns - down_at_ns for at_ns in up_ns}, (incident, up_ns)
+    listed = {qpn for transfer in result["transfers"].values() for qpn in transfer["qpns"]}
+    users = {qp["pid"] for qp in report["qps"] if qp["host"] == "node0" and qp["qpn"] in listed}
+    assert users and users <= {process["pid"] for process in incident["processes"]}, (incident, users)
+    assert not incident["communicators"], incident
+
+
 def check_unseen(report, frames, name, fault, started_s):
     """No host can see the fault: one derived event of the connection that it hits and of no other. The other end may report gaps in what it got. Where the
     node stands still, it is as much later, and may be reported as several."""
@@ -221,6 +234,7 @@ def check_run(arguments, out):
     report = harness.collwire_report(out)
     outlived = check_traffic(report, results[0], arguments.kernel, times[FLAP])
     check_flap(report, times[FLAP], results[0]["seen"], outlived)
+    check_incident(report, results[0])
     check_unseen(report, frames, "cut", times[CUT], times[CUT].started)
     # One frame in five is lost; which one is missed first is chance.
     check_unseen(report, frames, "loss", times[LOSS], times[LOSS].over)

@@ -10,6 +10,7 @@ import collections
 import glob
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -296,8 +297,25 @@ class Comparison:
         self.equal(self.outputs.columns("ports", ["counter", "switch_name"]), [(port["source"], port["switch"]) for port in self.json["ports"]], "ports")
         self.same_rows("sockets", SOCKET_FIELDS, self.json["sockets"])
 
+    def incidents(self):
+        incidents = self.json["port_incidents"]
+        self.same_rows("port_incidents", ["realtime_ns", "host", "device", "port", "times_down", "down_ns", "down_at_end"], incidents,
+                       {"down_at_end": "is_down_at_end"})
+        uses = [incident["communicators"] for incident in incidents]
+        self.equal(self.outputs.columns("port_incidents", ["duration_ns", "processes", "running", "perhaps_running", "errors", "kinds"]),
+                   [(incident["end_realtime_ns"] - incident["realtime_ns"], len(incident["processes"]), sum(use["running"] for use in of),
+                     sum(use["perhaps_running"] for use in of), len(incident["errors"]), ",".join(sorted(incident["events"])))
+                    for incident, of in zip(incidents, uses)], "port incidents")
+        found = self.outputs.rows("SELECT incident, is_certain, o.comm, o.seq FROM port_incident_operations JOIN operations o USING (operation)")
+        listed = [(number, certain, use["comm"], operation.get("seq", operation.get("ordinal"))) for number, of in enumerate(uses) for use in of
+                  for certain, name in ((1, "running_operations"), (0, "perhaps_running_operations")) for operation in use[name]]
+        self.equal(sorted((row["incident"], row["is_certain"], row["comm"], row["seq"]) for row in found), sorted(listed), "operations of port incidents")
+        first = re.findall(r"^  port incidents (.*)", self.outputs.text, re.MULTILINE)
+        self.equal(len(first), 1 if incidents else 0, "port incidents in the first lines")
+
     def troubles(self):
         self.same_rows("events", EVENT_FIELDS, self.json["events"])
+        self.incidents()
         self.same_rows("errors", ERROR_FIELDS, self.json["errors"])
         self.same_rows("findings", ["kind", "what"], self.json["findings"], {"what": "sentence"})
         if self.json["gpu"]:

@@ -18,6 +18,7 @@
 #include "correlate/model/ingest.h"
 #include "correlate/model/jobs.h"
 #include "correlate/model/join.h"
+#include "correlate/nccl/port_incidents.h"
 #include "correlate/nccl/waiting.h"
 #include "correlate/report/json_report.h"
 #include "correlate/report/text_report.h"
@@ -99,12 +100,15 @@ std::vector<std::string> verdict_lines(const model::Model &model) {
 
 Result<void> write_reports(const model::Model &model, const ReportCommand &command) {
     const std::vector<nccl::WaitingTimes> waiting = nccl::find_waiting(model);
-    const report::JsonOptions json{.detail = command.detail, .waiting = &waiting};
+    const std::vector<nccl::PortIncident> incidents = nccl::find_port_incidents(model);
+    const report::JsonOptions json{
+        .detail = command.detail, .waiting = &waiting, .incidents = &incidents};
     if (command.json == "-") {
         report::write_json(model, std::cout, json);
     } else {
         report::TextOptions text = text_options(command.rows, verdict_lines(model));
         text.waiting = &waiting;
+        text.incidents = &incidents;
         std::cout << report::text_report(model, text);
     }
     if (!std::cout.flush())
