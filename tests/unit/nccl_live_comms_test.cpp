@@ -447,6 +447,19 @@ TEST_F(LiveComms, ReadsOfBadMemoryAreBounded) {
     EXPECT_TRUE(read().empty());
 }
 
+// It is read again: until then it is of no network.
+TEST_F(LiveComms, ANetworkThatCannotBeReadIsNoPlugin) {
+    const auto bpf_layout = bpf_layout_of(layout_, 1);
+    ASSERT_TRUE(bpf_layout.ok());
+    constexpr std::uint64_t NOWHERE = 8;
+    const auto records = read_connection(process::ProcessView{getpid()}, layout_, *bpf_layout, BIAS,
+                                         NOWHERE, reinterpret_cast<std::uint64_t>(&connection_));
+    ASSERT_EQ(records.size(), 1U);
+    EXPECT_EQ(records[0].transport, static_cast<unsigned>(CW_NCCL_TRANSPORT_UNKNOWN));
+    EXPECT_NE(records[0].flags & CW_NCCL_CONNECTION_FAULT, 0U);
+    EXPECT_EQ(records[0].peer, 2);
+}
+
 // Of another rank's proxy: its address is known from an operation.
 TEST_F(LiveComms, OneConnection) {
     const auto bpf_layout = bpf_layout_of(layout_, 1);

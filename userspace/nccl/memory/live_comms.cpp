@@ -258,7 +258,11 @@ private:
             return *send != 0 ? of_send : of_recv;
         };
         const auto number = [&](std::uint32_t of_send, std::uint32_t of_recv) {
-            return field<std::int32_t>(*resources, pick(of_send, of_recv)).value_or(-1);
+            const std::uint32_t at = pick(of_send, of_recv);
+            const auto found = field<std::int32_t>(*resources, at);
+            if (!found && at != CW_NCCL_NO_FIELD)
+                connection.flags |= CW_NCCL_CONNECTION_FAULT;
+            return found.value_or(-1);
         };
         const auto net_comm = field<std::uint64_t>(
             *resources, pick(bpf_layout_.send_net_comm, bpf_layout_.recv_net_comm));
@@ -273,9 +277,12 @@ private:
         if (number(bpf_layout_.send_use_gdr, bpf_layout_.recv_use_gdr) > 0)
             connection.flags |= CW_NCCL_CONNECTION_GDR;
         const auto net = field<std::uint64_t>(live.comm.proxy_state, bpf_layout_.proxy_state_net);
-        connection.transport = net == bpf_layout_.net_ib + bias_       ? CW_NCCL_TRANSPORT_IB
-                               : net == bpf_layout_.net_socket + bias_ ? CW_NCCL_TRANSPORT_SOCKET
-                                                                       : CW_NCCL_TRANSPORT_PLUGIN;
+        if (!net)
+            connection.flags |= CW_NCCL_CONNECTION_FAULT;
+        connection.transport = !net                                     ? CW_NCCL_TRANSPORT_UNKNOWN
+                               : *net == bpf_layout_.net_ib + bias_     ? CW_NCCL_TRANSPORT_IB
+                               : *net == bpf_layout_.net_socket + bias_ ? CW_NCCL_TRANSPORT_SOCKET
+                                                                        : CW_NCCL_TRANSPORT_PLUGIN;
         add_endpoints(live, connection);
     }
 

@@ -157,6 +157,8 @@ void NcclSource::on_discovered_connection(const CommAddress &address,
                                           const cw_nccl_connection &connection) {
     pending_.add(connection);
     add_connection(address, connection);
+    if ((connection.flags & CW_NCCL_CONNECTION_FAULT) != 0)
+        unread_.add(address, connection);
     watch_steps(address, connection);
     if (options_.on_connection)
         options_.on_connection(connection.header);
