@@ -55,7 +55,7 @@ public:
         bool is_aligned = false;
         for (const Index index : comm.instances)
             if (Instance &instance = nccl_.instances[index]; !instance.is_joined)
-                is_aligned = place_by_sequence(instance) || is_aligned;
+                is_aligned = place_by_sequence(comm, instance) || is_aligned;
         if (Instance &reference = nccl_.instances[reference_];
             is_aligned && reference.seq_base == SeqBase::Recording) {
             reference.seq_base = SeqBase::Aligned;
@@ -165,7 +165,15 @@ private:
             }
     }
 
-    bool place_by_sequence(Instance &instance) {
+    // Without NCCL's count numbers begin with the reference's first call. A rank that was
+    // discovered a call earlier moves them all.
+    void move_numbers(const Communicator &comm, std::uint64_t by) {
+        for (const Index index : comm.instances)
+            if (Instance &instance = nccl_.instances[index]; instance.is_joined)
+                instance.seq_of_first += by;
+    }
+
+    bool place_by_sequence(const Communicator &comm, Instance &instance) {
         const CallSequence own = sequence_of(instance);
         if (own.n_whole == 0)
             return false;
@@ -180,10 +188,16 @@ private:
         const Instance &reference = nccl_.instances[reference_];
         const auto found =
             align_sequences(sequence(sequence_, reference.host), sequence(own, instance.host));
-        const auto base = static_cast<std::int64_t>(reference.seq_of_first);
-        if (!found || base + found->offset < 0)
+        if (!found)
             return false;
-        join(instance, static_cast<std::uint64_t>(base + found->offset), SeqBase::Aligned);
+        std::int64_t seq = static_cast<std::int64_t>(reference.seq_of_first) + found->offset;
+        if (seq < 0) {
+            if (reference.seq_base != SeqBase::Recording)
+                return false;
+            move_numbers(comm, static_cast<std::uint64_t>(-seq));
+            seq = 0;
+        }
+        join(instance, static_cast<std::uint64_t>(seq), SeqBase::Aligned);
         instance.confidence = found->confidence;
         return true;
     }

@@ -25,6 +25,7 @@ constexpr std::uint32_t MET = CW_NCCL_COMM_LAUNCHED | CW_NCCL_COMM_OUTSIDE;
 struct Job {
     struct Rank {
         double from = 0;
+        double to = 40;
         bool created = false;
         bool counts = true; // NCCL does
         std::uint32_t version = 22809;
@@ -55,7 +56,7 @@ struct Job {
                               .launched = launched,
                               .version = of.version});
             rank.comm();
-            for (; next < counts.size(); ++next) {
+            for (; next < counts.size() && 10.0 + static_cast<double>(next) < of.to; ++next) {
                 const double time = 10.0 + static_cast<double>(next) + 0.003 * i;
                 const CallOptions call{.count = counts[next]};
                 rank.call(time, call);
@@ -165,6 +166,25 @@ TEST(NcclLate, PlacedByTheSequenceWithoutCounts) {
 }
 
 // All calls are alike; their times decide, and how surely.
+// As many calls of both: the one that is found first has the numbers, and the other one's first
+// call comes before its own.
+TEST(NcclLate, ARankThatBeginsACallEarlierThanTheOtherIsPlaced) {
+    const Job job{{1, 2, 3, 4, 5, 6, 7, 8}};
+    for (const bool is_second_earlier : {false, true}) {
+        const Job::Rank early{.from = 11.5, .to = 16.5, .counts = false};
+        const Job::Rank late{.from = 12.5, .to = 17.5, .counts = false};
+        const model::Model model =
+            is_second_earlier ? job.record(late, early) : job.record(early, late);
+        const auto all = by_seq(model);
+        ASSERT_EQ(all.size(), 6U);
+        EXPECT_EQ(all.at(0), (std::pair<std::uint32_t, std::uint64_t>{1, 3}));
+        EXPECT_EQ(all.at(1), (std::pair<std::uint32_t, std::uint64_t>{2, 4}));
+        EXPECT_EQ(all.at(5), (std::pair<std::uint32_t, std::uint64_t>{1, 8}));
+        for (const Operation &operation : model.nccl.collectives)
+            EXPECT_EQ(operation.seq_base, SeqBase::Aligned);
+    }
+}
+
 TEST(NcclLate, PlacedByTime) {
     const Job job{std::vector<std::uint64_t>(20, 5)};
     const model::Model model =
