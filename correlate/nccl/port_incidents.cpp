@@ -74,6 +74,14 @@ private:
         bool is_running = false;
         std::uint64_t launch_ns = 0;
     };
+    // An operation on a connection.
+    struct LinkOperation {
+        Index comm = NONE;
+        bool is_pair = false;
+        Index index = NONE;
+        std::uint64_t launch_ns = 0;
+        bool has_unknown_end = false;
+    };
     using UseKey = std::tuple<std::size_t, Index, bool>; // incident, communicator, is_pair
 
     [[nodiscard]] std::uint64_t recording_end_ns(const PortIncident &incident) const;
@@ -90,7 +98,9 @@ private:
     void add_process(Index port, std::uint64_t from_ns, std::uint64_t until_ns, Index process);
     void add_instance(Index port, const Instance &instance);
     void find_operations();
-    void see(std::size_t incident, const OpVisit &of, const OpTime &time);
+    void see(const std::vector<std::size_t> &incidents, const LinkOperation &one,
+             const OpTime &time);
+    void pass_begins(Index link, std::uint64_t until_ns);
     void add_use(const UseKey &key, const std::map<Index, Seen> &operations);
     void find_usual(IncidentUse &use) const;
     void find_errors();
@@ -102,8 +112,7 @@ private:
     std::vector<std::set<Index>> ports_of_link_;
     std::map<std::pair<std::size_t, Index>, std::set<std::int32_t>> users_; // communicator: ranks
     std::map<UseKey, std::map<Index, Seen>> seen_;
-    // The last operation that was launched on a connection before an incident, with no known end.
-    std::map<std::pair<std::size_t, Index>, std::pair<UseKey, Index>> last_before_;
+    std::vector<LinkOperation> last_of_link_; // launched
 };
 
 void IncidentFinder::find_incidents() {
@@ -231,15 +240,23 @@ void IncidentFinder::find_users() {
 }
 
 void IncidentFinder::find_operations() {
+    last_of_link_.resize(nccl_.links.size());
     OperationTimer(model_).for_each([&](const OpVisit &of, const OpTime &time) {
-        if (of.op.link == NONE)
+        if (of.op.link == NONE || ports_of_link_[of.op.link].empty())
+            return;
+        const Instance &instance = nccl_.instances[of.at.instance];
+        const auto [is_pair, index] = operation_of(nccl_, instance, of.launch, of.op.task);
+        const LinkOperation one{instance.comm, is_pair, index, of.launch.time_ns,
+                                time.known == EndKnown::No};
+        pass_begins(of.op.link, one.launch_ns);
+        last_of_link_[of.op.link] = one;
+        if (index == NONE)
             return;
         for (const Index port : ports_of_link_[of.op.link])
-            for (const std::size_t incident : at_port_[port])
-                see(incident, of, time);
+            see(at_port_[port], one, time);
     });
-    for (const auto &[key, use_and_operation] : last_before_)
-        seen_[use_and_operation.first].try_emplace(use_and_operation.second);
+    for (Index link = 0; link < last_of_link_.size(); ++link)
+        pass_begins(link, UINT64_MAX);
     // Of those that were idle, too.
     for (const auto &[user, ranks] : users_)
         if (!seen_.contains({user.first, user.second, true}))
@@ -248,31 +265,41 @@ void IncidentFinder::find_operations() {
         add_use(key, operations);
 }
 
-void IncidentFinder::see(std::size_t index, const OpVisit &of, const OpTime &time) {
-    const PortIncident &incident = incidents_[index];
-    const std::uint64_t launch_ns = of.launch.time_ns;
-    if (launch_ns > incident.end_ns)
-        return;
+// The incidents of one port come one after the other.
+void IncidentFinder::see(const std::vector<std::size_t> &incidents, const LinkOperation &one,
+                         const OpTime &time) {
     const bool is_measured = time.known == EndKnown::Measured;
     const std::uint64_t after_ns = is_measured ? time.end_ns : time.after_ns;
     const std::uint64_t before_ns = is_measured ? time.end_ns : time.before_ns;
-    const bool is_running = launch_ns >= incident.begin_ns || after_ns >= incident.begin_ns;
-    if (!is_running && time.known != EndKnown::No && before_ns < incident.begin_ns) {
-        last_before_.erase({index, of.op.link}); // those before it had ended, too
-        return;
+    const std::uint64_t until_ns = std::max({one.launch_ns, after_ns, before_ns});
+    const auto first =
+        std::partition_point(incidents.begin(), incidents.end(), [&](std::size_t index) {
+            return incidents_[index].end_ns < one.launch_ns;
+        });
+    for (auto at = first; at != incidents.end() && incidents_[*at].begin_ns <= until_ns; ++at) {
+        Seen &seen = seen_[{*at, one.comm, one.is_pair}][one.index];
+        seen.is_running =
+            seen.is_running || std::max(one.launch_ns, after_ns) >= incidents_[*at].begin_ns;
+        seen.launch_ns =
+            seen.launch_ns == 0 ? one.launch_ns : std::min(seen.launch_ns, one.launch_ns);
     }
-    const Instance &instance = nccl_.instances[of.at.instance];
-    const auto [is_pair, operation] = operation_of(nccl_, instance, of.launch, of.op.task);
-    if (operation == NONE)
+}
+
+// Incidents that begin after the connection's last launch, and not after `until_ns`: if its end is
+// not known it may have run on.
+void IncidentFinder::pass_begins(Index link, std::uint64_t until_ns) {
+    const LinkOperation &last = last_of_link_[link];
+    if (!last.has_unknown_end || last.index == NONE)
         return;
-    const UseKey key{index, instance.comm, is_pair};
-    if (!is_running && time.known == EndKnown::No) {
-        last_before_[{index, of.op.link}] = {key, operation};
-        return;
+    for (const Index port : ports_of_link_[link]) {
+        const std::vector<std::size_t> &incidents = at_port_[port];
+        auto at = std::partition_point(incidents.begin(), incidents.end(), [&](std::size_t index) {
+            return incidents_[index].begin_ns <= last.launch_ns;
+        });
+        for (; at != incidents.end() && incidents_[*at].begin_ns <= until_ns; ++at)
+            seen_[{*at, last.comm, last.is_pair}].try_emplace(last.index,
+                                                              Seen{false, last.launch_ns});
     }
-    Seen &seen = seen_[key][operation];
-    seen.is_running = seen.is_running || is_running;
-    seen.launch_ns = seen.launch_ns == 0 ? launch_ns : std::min(seen.launch_ns, launch_ns);
 }
 
 void IncidentFinder::add_use(const UseKey &key, const std::map<Index, Seen> &operations) {
