@@ -111,6 +111,25 @@ TEST(PortIncidents, WithoutEndsTheLastLaunchBeforeIsPerhapsOne) {
     EXPECT_EQ(sequences(model, incidents[0].uses[0].perhaps), (Numbers{1}));
 }
 
+TEST(PortIncidents, EachIncidentHasTheOperationsOfItsOwnTime) {
+    RingPair ring;
+    ring.all_gather(12, 1000).all_gather(14, 1000).all_gather(30, 1000);
+    ring.node[0].carrier(12.5, false).carrier(12.6, true);
+    ring.node[0].carrier(25, false).carrier(25.1, true);
+    ring.node[0].carrier(37, false).carrier(37.1, true);
+    std::vector<std::vector<std::byte>> captures;
+    for (NodeBuilder &node : ring.node)
+        captures.push_back(node.clock(40).end(40).bytes());
+    const model::Model model = model_of(captures);
+    const std::vector<PortIncident> incidents = find_port_incidents(model);
+    ASSERT_EQ(incidents.size(), 3U);
+    for (std::uint64_t i = 0; i < incidents.size(); ++i) {
+        ASSERT_EQ(incidents[i].uses.size(), 1U);
+        EXPECT_TRUE(incidents[i].uses[0].running.empty());
+        EXPECT_EQ(sequences(model, incidents[i].uses[0].perhaps), (Numbers{i}));
+    }
+}
+
 TEST(PortIncidents, EventsWithinTenSecondsAreOne) {
     Job job;
     job.ring.node[0]
