@@ -162,6 +162,7 @@ private:
         if (use.is_pair)
             return fmt::format("{} send(s) and receives", grouped(operations.size()));
         std::vector<std::uint64_t> numbers;
+        numbers.reserve(operations.size());
         for (const Index i : operations)
             numbers.push_back(model_.nccl.collectives[i].seq);
         return fmt::format("{} collective(s) (seq {})", grouped(operations.size()),

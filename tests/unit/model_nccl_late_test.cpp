@@ -327,6 +327,7 @@ std::vector<std::byte> capture_of(const std::vector<CallOptions> &calls, const A
 
 model::Model attached(const std::vector<CallOptions> &calls, const std::vector<Attached> &ranks) {
     std::vector<std::vector<std::byte>> captures;
+    captures.reserve(ranks.size());
     for (const Attached &each : ranks)
         captures.push_back(capture_of(calls, each));
     return model_of(captures);

@@ -37,6 +37,7 @@ struct Job {
 
 std::vector<std::uint64_t> sequences(const model::Model &model, const std::vector<Index> &of) {
     std::vector<std::uint64_t> numbers;
+    numbers.reserve(of.size());
     for (const Index i : of)
         numbers.push_back(model.nccl.collectives[i].seq);
     return numbers;

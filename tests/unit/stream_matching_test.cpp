@@ -155,10 +155,10 @@ TEST_F(StreamMatching, TheFirstGroupMayHaveManyCalls) {
 
 // A communicator of one node never launches anything that is recorded.
 TEST_F(StreamMatching, CallsOfACommunicatorThatNeverLaunchesAreFewInMemory) {
-    constexpr std::uint32_t CALLS = 10 * RankTrack::MAX_WAITING_LOCAL;
+    constexpr std::uint64_t CALLS = 10 * RankTrack::MAX_WAITING_LOCAL;
     for (std::uint32_t node = 0; node < 2; ++node)
         add_comm(node, 2 * S);
-    for (std::uint32_t i = 0; i < CALLS; ++i)
+    for (std::uint64_t i = 0; i < CALLS; ++i)
         for (std::uint32_t node = 0; node < 2; ++node)
             call(node, 3 * S + 2 * i * RankTrack::GROUP_NS, 10);
     EXPECT_EQ(operations_.size(), CALLS - RankTrack::MAX_WAITING_LOCAL);
