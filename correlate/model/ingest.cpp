@@ -310,6 +310,7 @@ void Ingest::add_port(std::span<const std::byte> record) {
         event.port = index;
         event.port_number = from.port;
         event.kind = "port_state";
+        event.port_state = from.state;
         event.what = fmt::format("port state {} -> {}", capture::port_state_name(port.state),
                                  capture::port_state_name(from.state));
         add_event(std::move(event));

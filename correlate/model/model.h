@@ -393,7 +393,8 @@ struct Event {
     Index process = NONE;
     std::string kind;
     std::string what;
-    bool derived = false; // concluded from counts, not recorded itself
+    std::uint32_t port_state = 0; // of kind port_state: the new one; else 0
+    bool derived = false;         // concluded from counts, not recorded itself
     std::map<std::string, std::uint64_t> evidence;
     std::vector<std::string> peers; // hosts at the other end
 };

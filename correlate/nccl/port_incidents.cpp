@@ -30,13 +30,22 @@ enum class Sign : std::uint8_t {
     Up,
 };
 
-Sign sign_of(const Event &event) {
+bool is_edge(const Event &event) {
+    return event.kind == "carrier_down" || event.kind == "port_err" || event.kind == "carrier_up" ||
+           event.kind == "port_active";
+}
+
+// `has_edges`: of the port. Else its sampled state shows when it went down.
+Sign sign_of(const Event &event, bool has_edges) {
+    constexpr std::uint32_t ACTIVE = 4; // enum ib_port_state
     if (event.port == NONE)
         return Sign::None;
     if (event.kind == "carrier_down" || event.kind == "port_err")
         return Sign::Down;
     if (event.kind == "carrier_up" || event.kind == "port_active")
         return Sign::Up;
+    if (event.kind == "port_state" && !has_edges)
+        return event.port_state == ACTIVE ? Sign::Up : Sign::Down;
     if (event.kind == "retransmissions" || event.kind == "port_state")
         return Sign::Effect;
     return event.kind == "port_errors" || event.kind == "suspected_path_loss" ||
@@ -93,7 +102,7 @@ private:
     }
 
     void find_incidents();
-    void finish(PortIncident &incident) const;
+    void finish(PortIncident &incident, bool has_edges) const;
     void find_users();
     void add_process(Index port, std::uint64_t from_ns, std::uint64_t until_ns, Index process);
     void add_instance(Index port, const Instance &instance);
@@ -118,24 +127,26 @@ private:
 void IncidentFinder::find_incidents() {
     std::map<Index, std::vector<Index>> by_port;
     for (Index i = 0; i < model_.events.size(); ++i)
-        if (sign_of(model_.events[i]) != Sign::None)
+        if (sign_of(model_.events[i], true) != Sign::None)
             by_port[model_.events[i].port].push_back(i);
     for (auto &[port, events] : by_port) {
         std::stable_sort(events.begin(), events.end(), [&](Index a, Index b) {
             return model_.events[a].time_ns < model_.events[b].time_ns;
         });
+        const bool has_edges = std::any_of(events.begin(), events.end(),
+                                           [&](Index i) { return is_edge(model_.events[i]); });
         PortIncident open;
         bool is_down = false;
         const auto close = [&] {
             if (open.port != NONE) {
-                finish(open);
+                finish(open, has_edges);
                 incidents_.push_back(std::move(open));
             }
             open = {};
         };
         for (const Index i : events) {
             const Event &event = model_.events[i];
-            const Sign sign = sign_of(event);
+            const Sign sign = sign_of(event, has_edges);
             if (open.port != NONE && !is_down &&
                 event.time_ns > model::add_saturating(open.end_ns, SAME_INCIDENT_NS))
                 close();
@@ -166,11 +177,11 @@ std::uint64_t IncidentFinder::recording_end_ns(const PortIncident &incident) con
     return end_ns;
 }
 
-void IncidentFinder::finish(PortIncident &incident) const {
+void IncidentFinder::finish(PortIncident &incident, bool has_edges) const {
     std::uint64_t down_since_ns = 0;
     for (const Index i : incident.events) {
         const Event &event = model_.events[i];
-        const Sign sign = sign_of(event);
+        const Sign sign = sign_of(event, has_edges);
         if (sign == Sign::Down && down_since_ns == 0) {
             ++incident.times_down;
             down_since_ns = event.derived ? 0 : event.time_ns;

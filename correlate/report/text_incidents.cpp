@@ -121,16 +121,23 @@ private:
 
     [[nodiscard]] std::string signs_text(const PortIncident &incident) const {
         std::map<std::string, std::uint64_t> kinds;
-        for (const Index i : incident.events)
-            if (const std::string &kind = model_.events[i].kind;
-                kind != "carrier_down" && kind != "carrier_up" && kind != "port_err" &&
-                kind != "port_active")
-                ++kinds[kind];
+        std::map<std::string, std::uint64_t> counters; // that grew
+        for (const Index i : incident.events) {
+            const model::Event &event = model_.events[i];
+            if (event.kind == "port_errors")
+                for (const auto &[name, growth] : event.evidence)
+                    counters[name] = model::add_saturating(counters[name], growth);
+            else if (event.kind != "carrier_down" && event.kind != "carrier_up" &&
+                     event.kind != "port_err" && event.kind != "port_active")
+                ++kinds[event.kind];
+        }
         std::vector<std::string> signs;
         if (std::string down = down_text(incident); !down.empty())
             signs.push_back(std::move(down));
         for (const auto &[kind, n] : kinds)
             signs.push_back(n == 1 ? kind : fmt::format("{} ({})", kind, n));
+        for (const auto &[name, growth] : counters)
+            signs.push_back(fmt::format("{} +{}", name, grouped(growth)));
         if (incident.times_down == 0)
             signs.push_back(
                 fmt::format("within {}", short_duration(incident.end_ns - incident.begin_ns)));

@@ -147,6 +147,36 @@ TEST(PortIncidents, EventsWithinTenSecondsAreOne) {
     EXPECT_EQ(incidents[0].events.size(), 5U);
 }
 
+// A vendor's RDMA stack: no probe sees an edge, but the state is sampled.
+TEST(PortIncidents, WithoutEdgesTheSampledStateShowsIt) {
+    for (const bool has_edge : {false, true}) {
+        Job job;
+        cw_port down = job.ring.node[0].port_record(13, 0);
+        down.state = 1;
+        job.ring.node[0].add(down).add(job.ring.node[0].port_record(15, 0));
+        if (has_edge)
+            job.ring.node[0].carrier(12.8, false).carrier(12.9, true);
+        const model::Model model = job.model();
+        const std::vector<PortIncident> incidents = find_port_incidents(model);
+        ASSERT_EQ(incidents.size(), 1U);
+        EXPECT_EQ(incidents[0].times_down, 1U);
+        EXPECT_EQ(incidents[0].down_ns, seconds(has_edge ? 0.1 : 2));
+        EXPECT_FALSE(incidents[0].is_down_at_end);
+    }
+}
+
+TEST(PortIncidents, TextSaysWhichCountersGrew) {
+    Job job;
+    job.ring.node[0]
+        .counter(1, "symbol_error", CW_COUNTER_PORT, CW_UNIT_EVENTS)
+        .samples(12, {{1, 0, 5}})
+        .samples(13, {{1, 0, 17}});
+    const std::string text = report::text_report(job.model(), {.width = 400});
+    EXPECT_NE(text.find("node0 rxe0 port 1 (at leaf0 swp1): symbol_error +12; within 1.0 s"),
+              std::string::npos)
+        << text;
+}
+
 TEST(PortIncidents, APortThatStaysDownIsDownUntilTheEnd) {
     Job job(19.5);
     job.ring.node[0].carrier(14.05, false);
