@@ -111,7 +111,8 @@ private:
              const OpTime &time);
     void pass_begins(Index link, std::uint64_t until_ns);
     void add_use(const UseKey &key, const std::map<Index, Seen> &operations);
-    void find_usual(IncidentUse &use) const;
+    [[nodiscard]] const std::vector<Index> &operations_of(Index comm, bool is_pair);
+    void find_usual(IncidentUse &use);
     void find_errors();
 
     const Model &model_;
@@ -121,7 +122,8 @@ private:
     std::vector<std::set<Index>> ports_of_link_;
     std::map<std::pair<std::size_t, Index>, std::set<std::int32_t>> users_; // communicator: ranks
     std::map<UseKey, std::map<Index, Seen>> seen_;
-    std::vector<LinkOperation> last_of_link_; // launched
+    std::vector<LinkOperation> last_of_link_;                  // launched
+    std::unordered_map<Index, std::vector<Index>> by_comm_[2]; // collectives, pairs
 };
 
 void IncidentFinder::find_incidents() {
@@ -342,19 +344,27 @@ void IncidentFinder::add_use(const UseKey &key, const std::map<Index, Seen> &ope
     incidents_[std::get<0>(key)].uses.push_back(std::move(use));
 }
 
-void IncidentFinder::find_usual(IncidentUse &use) const {
+const std::vector<Index> &IncidentFinder::operations_of(Index comm, bool is_pair) {
+    std::unordered_map<Index, std::vector<Index>> &by_comm = by_comm_[is_pair ? 1 : 0];
+    if (const std::vector<Operation> &all = is_pair ? nccl_.p2p : nccl_.collectives;
+        by_comm.empty())
+        for (Index i = 0; i < all.size(); ++i)
+            by_comm[all[i].comm].push_back(i);
+    return by_comm[comm];
+}
+
+void IncidentFinder::find_usual(IncidentUse &use) {
     const std::vector<Operation> &all = use.is_pair ? nccl_.p2p : nccl_.collectives;
     const Operation &like = all[use.longest];
     std::vector<Index> seen = use.running;
     seen.insert(seen.end(), use.perhaps.begin(), use.perhaps.end());
     std::sort(seen.begin(), seen.end());
     std::vector<std::uint64_t> durations_ns;
-    for (Index i = 0; i < all.size(); ++i) {
+    for (const Index i : operations_of(use.comm, use.is_pair)) {
         const Operation &one = all[i];
-        if (one.comm == like.comm && one.func == like.func && one.count == like.count &&
-            one.datatype == like.datatype && one.source == like.source &&
-            one.destination == like.destination && one.end_known != EndKnown::No &&
-            !std::binary_search(seen.begin(), seen.end(), i))
+        if (one.func == like.func && one.count == like.count && one.datatype == like.datatype &&
+            one.source == like.source && one.destination == like.destination &&
+            one.end_known != EndKnown::No && !std::binary_search(seen.begin(), seen.end(), i))
             durations_ns.push_back(one.most_duration_ns);
     }
     use.usual_of = durations_ns.size();

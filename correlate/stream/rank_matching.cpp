@@ -56,6 +56,21 @@ std::uint32_t RankTrack::count_due(std::size_t launch_index, std::uint32_t task)
     return due;
 }
 
+// From the back: as many waiting calls as are due, of which the first one is the launch's. A thread
+// of NCCL itself launches calls in their order, so the first of all is. Null: none is waiting.
+template <typename IsLike>
+RankTrack::Waiting *RankTrack::first_due(const Launch &launch, std::uint32_t due,
+                                         const IsLike &is_like) {
+    Waiting *first = nullptr;
+    for (auto call = waiting_.rbegin(); call != waiting_.rend() && due != 0; ++call) {
+        if (!is_like(*call))
+            continue;
+        first = &*call;
+        due -= call->tid == launch.tid ? 1 : 0;
+    }
+    return first;
+}
+
 void RankTrack::match_task(const Launch &launch, std::size_t launch_index, std::uint32_t task,
                            const TaskBytes *bytes) {
     if (is_split(bytes)) {
@@ -63,16 +78,10 @@ void RankTrack::match_task(const Launch &launch, std::size_t launch_index, std::
         return;
     }
     const std::uint32_t hash = launch.tasks[task].arguments_hash;
-    std::uint32_t due = count_due(launch_index, task);
-    // From the back: as many waiting calls as are due, of which the first one is this task's. A
-    // thread of NCCL itself launches calls in their order, so the first of all is.
-    Waiting *first = nullptr;
-    for (auto call = waiting_.rbegin(); call != waiting_.rend() && due != 0; ++call) {
-        if (call->hash != hash || call->is_launched)
-            continue;
-        first = &*call;
-        due -= call->tid == launch.tid ? 1 : 0;
-    }
+    const std::uint32_t due = count_due(launch_index, task);
+    Waiting *first = first_due(launch, due, [hash](const Waiting &call) {
+        return call.hash == hash && !call.is_launched;
+    });
     if (first == nullptr) {
         ++unmatched_;
         return;
@@ -116,18 +125,12 @@ void RankTrack::count_due_parts() {
     }
 }
 
-// As match_task.
 void RankTrack::match_part(const Launch &launch, std::uint32_t task, const TaskBytes &part) {
     std::uint32_t &of_key = due_parts_[part_key(part)];
-    std::uint32_t due = std::max(of_key, 1U);
+    const std::uint32_t due = std::max(of_key, 1U);
     of_key -= of_key == 0 ? 0 : 1;
-    Waiting *first = nullptr;
-    for (auto call = waiting_.rbegin(); call != waiting_.rend() && due != 0; ++call) {
-        if (!lacks_part(*call, part))
-            continue;
-        first = &*call;
-        due -= call->tid == launch.tid ? 1 : 0;
-    }
+    Waiting *first =
+        first_due(launch, due, [&](const Waiting &call) { return lacks_part(call, part); });
     if (first == nullptr) {
         ++unmatched_;
         return;

@@ -124,6 +124,9 @@ private:
     void match_graph(const Launch &launch);
     void match_task(const Launch &launch, std::size_t launch_index, std::uint32_t task,
                     const TaskBytes *bytes);
+    template <typename IsLike>
+    [[nodiscard]] Waiting *first_due(const Launch &launch, std::uint32_t due,
+                                     const IsLike &is_like);
     void match_part(const Launch &launch, std::uint32_t task, const TaskBytes &part);
     [[nodiscard]] bool lacks_part(const Waiting &call, const TaskBytes &part) const;
     void take_part(Waiting &call, const TaskBytes &part) const;

@@ -64,7 +64,7 @@ private:
         std::int64_t offset_ns = 0;   // CLOCK_REALTIME less CLOCK_MONOTONIC, by the last record
         std::uint64_t called_ns = 0;  // its last call
         std::optional<RankWait> wait; // of one of its ranks; it is ahead
-        bool has_returns = false;     // of calls of NCCL's API
+        bool has_returns = false;     // returns of NCCL's calls are recorded
         ShapeTable shapes;
         std::unordered_map<Address, std::unique_ptr<RankTrack>, Hash> ranks;
         std::unordered_map<std::uint32_t, std::uint32_t> versions; // of NCCL, by image

@@ -447,7 +447,7 @@ TEST_F(LiveComms, ReadsOfBadMemoryAreBounded) {
     EXPECT_TRUE(read().empty());
 }
 
-// It is read again: until then it is of no network.
+// Its network stays unknown until it is read again.
 TEST_F(LiveComms, ANetworkThatCannotBeReadIsNoPlugin) {
     const auto bpf_layout = bpf_layout_of(layout_, 1);
     ASSERT_TRUE(bpf_layout.ok());
