@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <set>
 #include <vector>
@@ -22,22 +21,6 @@ using nccl::ErrorKind;
 using nccl::NcclError;
 
 namespace {
-
-// "0-3, 7"
-std::string ranges_text(const std::set<std::int32_t> &ranks) {
-    std::string text;
-    for (auto first = ranks.begin(); first != ranks.end();) {
-        auto last = first;
-        auto next = std::next(first);
-        while (next != ranks.end() && *next == *last + 1)
-            last = next++;
-        text += fmt::format("{}{}", text.empty() ? "" : ", ", *first);
-        if (last != first)
-            text += fmt::format("-{}", *last);
-        first = next;
-    }
-    return text;
-}
 
 class ErrorTextWriter : private TextWriter {
 public:
@@ -115,10 +98,10 @@ private:
         if (comms.size() != 1 || *comms.begin() == NONE || ranks.size() == 1)
             return who(*alike.front()) +
                    (alike.size() == 1 ? "" : fmt::format(" and {} more times", alike.size() - 1));
-        return fmt::format("{} ranks ({} of {}){}", ranks.size(), ranges_text(ranks),
-                           comm_of(model_.nccl.instances[alike.front()->instance]),
-                           alike.size() == ranks.size() ? ""
-                                                        : fmt::format(", {} times", alike.size()));
+        return fmt::format(
+            "{} ranks ({} of {}){}", ranks.size(), number_ranges({ranks.begin(), ranks.end()}),
+            comm_of(model_.nccl.instances[alike.front()->instance]),
+            alike.size() == ranks.size() ? "" : fmt::format(", {} times", alike.size()));
     }
 
     // Ranks of one job often give the same warning.

@@ -28,26 +28,6 @@ namespace {
 
 constexpr std::size_t MOST_RANGES = 6, MOST_PROCESSES = 8;
 
-// "3-7, 9"
-std::string ranges_text(std::vector<std::uint64_t> numbers) {
-    std::sort(numbers.begin(), numbers.end());
-    std::vector<std::string> ranges;
-    for (auto first = numbers.begin(); first != numbers.end();) {
-        auto next = std::next(first);
-        std::uint64_t last = *first;
-        for (; next != numbers.end() && *next <= last + 1; ++next)
-            last = *next;
-        if (ranges.size() == MOST_RANGES) {
-            ranges.emplace_back("...");
-            break;
-        }
-        ranges.push_back(last == *first ? fmt::format("{}", last)
-                                        : fmt::format("{}-{}", *first, last));
-        first = next;
-    }
-    return fmt::format("{}", fmt::join(ranges, ", "));
-}
-
 std::string port_text(const Model &model, Index index) {
     const model::Port &port = model.ports[index];
     const model::Device &device = model.devices[port.device];
@@ -173,7 +153,7 @@ private:
         for (const Index i : operations)
             numbers.push_back(model_.nccl.collectives[i].seq);
         return fmt::format("{} collective(s) (seq {})", grouped(operations.size()),
-                           ranges_text(std::move(numbers)));
+                           number_ranges(std::move(numbers), MOST_RANGES));
     }
 
     [[nodiscard]] std::string use_text(const IncidentUse &use) const {
@@ -183,7 +163,8 @@ private:
         else
             text = long_comm_label(model_.nccl.communicators[use.comm], guesses_[use.comm]);
         if (!use.ranks.empty())
-            text += fmt::format(", rank(s) {}", ranges_text({use.ranks.begin(), use.ranks.end()}));
+            text += fmt::format(", rank(s) {}",
+                                number_ranges({use.ranks.begin(), use.ranks.end()}, MOST_RANGES));
         text += ": ";
         if (use.running.empty())
             text += "no operation certainly ran then";

@@ -2,11 +2,14 @@
 #include "correlate/report/units.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <ctime>
+#include <iterator>
+#include <utility>
 
 #include "base/foreign_text.h"
 
@@ -30,6 +33,25 @@ std::string grouped(std::uint64_t value) {
     for (std::size_t from_end = 3; from_end < digits.size(); from_end += 4)
         digits.insert(digits.size() - from_end, 1, ',');
     return digits;
+}
+
+std::string number_ranges(std::vector<std::uint64_t> numbers, std::size_t most) {
+    std::sort(numbers.begin(), numbers.end());
+    std::vector<std::string> ranges;
+    for (auto first = numbers.begin(); first != numbers.end();) {
+        auto next = std::next(first);
+        std::uint64_t last = *first;
+        for (; next != numbers.end() && *next <= last + 1; ++next)
+            last = *next;
+        if (ranges.size() == most) {
+            ranges.emplace_back("...");
+            break;
+        }
+        ranges.push_back(last == *first ? fmt::format("{}", last)
+                                        : fmt::format("{}-{}", *first, last));
+        first = next;
+    }
+    return fmt::format("{}", fmt::join(ranges, ", "));
 }
 
 std::string human_bytes(std::uint64_t bytes) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "correlate/model/model.h"
 
@@ -12,6 +13,9 @@ namespace collwire::report {
 
 // "1,320,702,443"
 [[nodiscard]] std::string grouped(std::uint64_t value);
+// "0-3, 7"; "..." after `most` ranges.
+[[nodiscard]] std::string number_ranges(std::vector<std::uint64_t> numbers,
+                                        std::size_t most = SIZE_MAX);
 // "1.23 GiB"; below 1 KiB "999 B"
 [[nodiscard]] std::string human_bytes(std::uint64_t bytes);
 [[nodiscard]] std::string human_bytes(const model::Known &bytes);
