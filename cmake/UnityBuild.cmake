@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # COLLWIRE_UNITY: several sources of a target are compiled as one, for a build from scratch. Included last, before PrecompiledHeaders. Sources that have a
-# name of their own file (static, or in an unnamed namespace) in common are compiled apart: shared_names.py finds them.
+# name of their own file (static, or in an unnamed namespace) in common go to different groups: unity_groups.py makes them.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
 function(collwire_targets_below directory result)
@@ -32,16 +32,16 @@ foreach(target IN LISTS all_targets)
   string(APPEND unity_lines "${target} ${directory} ${line}\n")
 endforeach()
 file(WRITE ${CMAKE_BINARY_DIR}/unity_targets "${unity_lines}")
-execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/shared_names.py ${CMAKE_BINARY_DIR}/unity_targets
-  OUTPUT_VARIABLE apart COMMAND_ERROR_IS_FATAL ANY OUTPUT_STRIP_TRAILING_WHITESPACE)
+execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/unity_groups.py ${CMAKE_BINARY_DIR}/unity_targets
+  OUTPUT_VARIABLE groups COMMAND_ERROR_IS_FATAL ANY OUTPUT_STRIP_TRAILING_WHITESPACE)
 foreach(target IN LISTS unity_targets)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endforeach()
-string(REPLACE "\n" ";" apart "${apart}")
-foreach(line IN LISTS apart)
+string(REPLACE "\n" ";" groups "${groups}")
+foreach(line IN LISTS groups)
   string(REPLACE " " ";" line "${line}")
-  list(POP_FRONT line target)
-  set_source_files_properties(${line} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  list(POP_FRONT line target group)
+  set_source_files_properties(${line} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${group})
 endforeach()
 
 # collwire_compile_apart(FOLDER SOURCE...)

@@ -18,8 +18,8 @@ std::vector<NetworkUse> network_uses(const model::Model &model) {
     struct Counts {
         std::size_t all = 0, with_queue_pairs = 0;
     };
-    using Process = std::pair<Index, std::uint32_t>;
-    std::map<Process, Counts> counts;
+    using OwnProcess = std::pair<Index, std::uint32_t>;
+    std::map<OwnProcess, Counts> counts;
     for (const Link &link : model.nccl.links) {
         if (link.transport != CW_NCCL_TRANSPORT_PLUGIN || link.is_mirrored)
             continue;
@@ -27,7 +27,7 @@ std::vector<NetworkUse> network_uses(const model::Model &model) {
         ++of_process.all;
         of_process.with_queue_pairs += link.qps.empty() ? 0 : 1;
     }
-    std::map<Process, std::vector<GatheredNetwork>> networks;
+    std::map<OwnProcess, std::vector<GatheredNetwork>> networks;
     for (const auto &[key, network] : model.nccl.gathered.networks)
         if (!model.sessions[key.session].excluded)
             networks[{key.session, key.tgid}].push_back(network);

@@ -129,7 +129,7 @@ std::string inside_nodes_text(const Model &model) {
 }
 
 std::string clocks_text(const Model &model) {
-    constexpr std::size_t MOST_HOSTS = 4;
+    constexpr std::size_t MOST_NAMED = 4;
     const std::vector<nccl::HostClock> clocks = nccl::host_clocks(model);
     if (clocks.size() < 2)
         return {};
@@ -163,7 +163,7 @@ std::string clocks_text(const Model &model) {
          {std::pair(&apart[0], "not calibrated"), std::pair(&apart[1], "in contradiction")}) {
         if (hosts->empty())
             continue;
-        const std::size_t more = hosts->size() - std::min(hosts->size(), MOST_HOSTS);
+        const std::size_t more = hosts->size() - std::min(hosts->size(), MOST_NAMED);
         hosts->resize(hosts->size() - more);
         parts.push_back(fmt::format("{}: {}{}", what, fmt::join(*hosts, ", "),
                                     more == 0 ? "" : fmt::format(" and {} more", more)));

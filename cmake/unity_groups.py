@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which sources of a target cannot be compiled as one with those before them, because both have a name of their own file, static or in an unnamed
-namespace. Reads names by their layout (.clang-format), not as a compiler does: what it misses is an error of the compiler.
+"""Which sources of a target are compiled as one: as many as have no name of their own file, static or in an unnamed namespace, in common. Reads names by
+their layout (.clang-format), not as a compiler does: what it misses is an error of the compiler.
 
-shared_names.py FILE    lines of FILE: TARGET DIRECTORY SOURCE...    prints: TARGET SOURCE..."""
+unity_groups.py FILE    lines of FILE: TARGET DIRECTORY SOURCE...    prints, for each group: TARGET NUMBER SOURCE..."""
 
 import os
 import re
@@ -13,6 +13,7 @@ TYPE = re.compile(r"(?:struct|class|enum class|enum|union) (?:\[\[\w+\]\] )?(\w+
 WORDS = r"(?:\[\[\w+\]\] |static |constinit |constexpr |inline |const |thread_local |template <[^>]*> )*"
 VALUE = re.compile(WORDS + r"[\w:<>,*& \[\]]+?[ *&](\w+)(?:\[[^\]]*\])*(?: =|\{|\(|;)")
 MORE = re.compile(r", (\w+) = ")
+MOST_SOURCES = 20  # of a group: two CPUs compile
 NO_VALUE = (" ", "}", "using ", "return ", "//", "#", "TEST", "namespace ", "friend ", "extern ")
 
 
@@ -33,18 +34,23 @@ def names_of(path):
     return names
 
 
+def groups_of(paths):
+    """Each source goes to the first group that has room and none of its names."""
+    groups = []
+    for path in paths:
+        names = names_of(path)
+        fitting = (group for group in groups if len(group[0]) < MOST_SOURCES and not group[1] & names)
+        members, taken = next(fitting, None) or groups.append(([], set())) or groups[-1]
+        members.append(path)
+        taken |= names
+    return [members for members, _ in groups]
+
+
 def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         for target, directory, *sources in map(str.split, file):
-            taken, apart = set(), []
-            for source in sources:
-                names = names_of(os.path.join(directory, source))
-                if taken & names:
-                    apart.append(os.path.join(directory, source))
-                else:
-                    taken |= names
-            if apart:
-                print(target, *apart)
+            for number, group in enumerate(groups_of([os.path.join(directory, source) for source in sources])):
+                print(target, number, *group)
 
 
 if __name__ == "__main__":
