@@ -1,12 +1,14 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which kernel the lab takes when the archive has another one, or cannot be reached. No network: the archive is a stand-in."""
+"""Which kernel the lab takes when the archive has another one, or cannot be reached, and what QEMU boots of it. No network: the archive is a stand-in."""
 
 import contextlib
 import hashlib
 import io
 import json
+import lzma
 import os
+import struct
 import sys
 import tempfile
 import time
@@ -15,7 +17,7 @@ from unittest import mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))), "tools"))
 
-from lab_lib import kernels  # noqa: E402  (the path has to be set first)
+from lab_lib import boot_image, kernels  # noqa: E402  (the path has to be set first)
 from lab_lib.report import LabError  # noqa: E402
 
 PINNED = {"suites": ["stable"], "image": "linux-image-5.1.0-2-amd64", "version": "5.1.2-1", "pattern": r"linux-image-5\.1\.0-[0-9]+-amd64"}
@@ -146,6 +148,48 @@ class Kernels(unittest.TestCase):
         kernels.check_hashes([path], {"sha256": hashes})
         with self.assertRaises(LabError):
             kernels.check_hashes([path], {"sha256": {}})
+
+    def test_a_packed_image_is_unpacked_once_and_booted(self):
+        kernel = self.with_image(bz_image(lzma.compress(ELF)))
+        with mock.patch.dict(os.environ, {"COLLWIRE_FULL": "0"}):
+            for _ in range(2):
+                with open(boot_image.build(kernel), "rb") as file:
+                    self.assertEqual(file.read(), ELF)
+                with open(kernel.vmlinuz, "wb"):
+                    pass
+
+    def test_an_image_that_qemu_cannot_boot_unpacked_is_booted_packed(self):
+        with mock.patch.dict(os.environ, {"COLLWIRE_FULL": "0"}):
+            for image in (b"", bz_image(b"another packer"), bz_image(lzma.compress(b"\x7fELF without the note")), bz_image(lzma.compress(ELF)[:40]),
+                          b"\0" * 0x400 + lzma.compress(ELF)):
+                kernel = self.with_image(image)
+                self.assertEqual(boot_image.build(kernel), kernel.vmlinuz)
+
+    def test_all_tests_boot_the_image_of_the_package(self):
+        kernel = self.with_image(bz_image(lzma.compress(ELF)))
+        with mock.patch.dict(os.environ, {"COLLWIRE_FULL": "1"}):
+            self.assertEqual(boot_image.build(kernel), kernel.vmlinuz)
+
+    def with_image(self, image):
+        directory = tempfile.mkdtemp(dir=self.cache)
+        make(directory, "linux-image-5.1", "5.1-1")
+        kernel = kernels.Kernel(directory)
+        with open(kernel.vmlinuz, "wb") as file:
+            file.write(image)
+        return kernel
+
+
+# With the note for QEMU (the kernel's documentation: x86/pvh): Xen's number 18.
+ELF = b"\x7fELF the kernel" + struct.pack("<III", 4, 8, 18) + b"Xen\0" + struct.pack("<Q", 0x1000000)
+
+
+def bz_image(payload):
+    """As the boot protocol has it: four sectors of setup code, 16 bytes of something, the packed kernel, and its size."""
+    image = bytearray(5 * 512 + 16)
+    image[0x1F1] = 4
+    image[0x202:0x206] = b"HdrS"
+    struct.pack_into("<II", image, 0x248, 16, len(payload) + 4)
+    return bytes(image) + payload + struct.pack("<I", len(ELF))
 
 
 if __name__ == "__main__":

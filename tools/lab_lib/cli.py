@@ -10,7 +10,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from . import faults, initramfs, kernels, modules, needs, sandbox
+from . import boot_image, faults, initramfs, kernels, modules, needs, sandbox
 from .fabric import Fabric
 from .node import check_path, check_visible
 from .report import LabError, failure, progress
@@ -40,6 +40,7 @@ class Setup:
     systemd: bool = False     # it is the first process of each node
     kernel: object = None
     module_tree: str = ""     # what the nodes have as /lib/modules
+    image: str = ""
     initramfs: str = ""
     prepared_s: float = field(default=0.0)
 
@@ -136,6 +137,7 @@ def main(words):
         setup.module_tree = setup.kernel.modules
         if setup.modules:
             setup.module_tree = modules.merge(setup.kernel, setup.modules, os.path.join(setup.out, "modules"))
+        setup.image = boot_image.build(setup.kernel)
         setup.initramfs = initramfs.build(setup.kernel)
         setup.limit_s = max(1.0, setup.limit_s - (time.monotonic() - start))
 

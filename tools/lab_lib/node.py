@@ -95,7 +95,7 @@ class Node:
         command = [
             "qemu-system-x86_64", "-no-user-config", "-nodefaults", "-display", "none", "-no-reboot",
             "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", cpus, "-m", str(setup.memory_mib),
-            "-kernel", setup.kernel.vmlinuz, "-initrd", setup.initramfs,
+            "-kernel", setup.image, "-initrd", setup.initramfs,
             "-append", words,
             "-chardev", f"file,id=console,path={_escape(self.directory)}/console", "-serial", "chardev:console",
             "-chardev", f"socket,id=agent,fd={agent.fileno()}", "-serial", "chardev:agent",
