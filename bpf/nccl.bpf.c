@@ -385,9 +385,9 @@ __weak __noinline int look_here(void)
 	if (!w->ops)
 		return look_at_lists(w, copy, PROXY_LISTS_IN(copy));
 	if (w->is_long)
-		look_through_window(w);
+		look_through_window(w, TASK_CHECKED_HERE);
 	else
-		look_at_next_op(w, copy);
+		look_at_next_op(w, copy, TASK_CHECKED_HERE);
 	return 0;
 }
 

@@ -146,8 +146,10 @@ static __always_inline long emit_step(struct ops_walk *w)
 	}
 	if (!read_op(w, op, sizeof(op)))
 		return 0;
-	if (HAS(op_task) && new_task(w, task_of_next(w), task))
+	if (HAS(op_task) && is_new_task(w, task_of_next(w))) {
+		read_task(w, task);
 		emit_task(w, op, task);
+	}
 	if (HAS(op_task) && !w->task) {
 		READ_FIELD(w->n_channels, next_op(w), op_n_channels);
 		w->protocol = FROM_COPY(__u8, op, op_protocol);

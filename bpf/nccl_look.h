@@ -76,35 +76,56 @@ static __always_inline long look_at_lists(struct ops_walk *w, __u8 *task,
 	return 0;
 }
 
-static __always_inline void look_at_task(struct ops_walk *w, __u64 address, bool p2p, __u8 *task)
+static __always_inline void look_at_task(struct ops_walk *w, __u8 *task, bool p2p)
 {
-	if (!new_task(w, address, task))
-		return;
+	read_task(w, task);
 	w->hash = mix_task(w->hash, task, p2p);
 	keep_task(w, hash_of_task(task, p2p));
 }
 
+struct task_place {
+	__u8 bytes[CW_NCCL_TASK_BYTES];
+};
+
+/* Global: the verifier checks it once, and not in each turn of the loop over a window. */
+__weak __noinline long look_at_any_task(struct ops_walk *w, struct task_place *task, __u32 p2p)
+{
+	if (w && task)
+		look_at_task(w, task->bytes, p2p);
+	return 0;
+}
+
+enum task_check {
+	TASK_CHECKED_HERE, /* where a global function takes no pointers (before Linux 5.12) */
+	TASK_CHECKED_ONCE,
+};
+
 /* `task`: where its task is read, which may be where the operation is. */
-static __always_inline void look_at_op(struct ops_walk *w, const __u8 *op, __u8 *task)
+static __always_inline void look_at_op(struct ops_walk *w, const __u8 *op, __u8 *task,
+				       enum task_check check)
 {
 	__u64 hash = hash_of_op(op);
 	__s32 next = FROM_COPY(__s32, op, op_next);
 
-	if (HAS(op_task))
-		look_at_task(w, FROM_COPY(__u64, op, op_task), is_p2p(op), task);
+	if (HAS(op_task) && is_new_task(w, FROM_COPY(__u64, op, op_task))) {
+		if (check == TASK_CHECKED_ONCE)
+			look_at_any_task(w, (struct task_place *)task, is_p2p(op));
+		else
+			look_at_task(w, task, is_p2p(op));
+	}
 	w->hash = cw_nccl_mix(w->hash, hash);
 	w->n_ops++;
 	step_over(w, next);
 }
 
-static __always_inline void look_at_next_op(struct ops_walk *w, __u8 *copy)
+static __always_inline void look_at_next_op(struct ops_walk *w, __u8 *copy, enum task_check check)
 {
 	if (read_op(w, copy, CW_NCCL_OP_BYTES))
-		look_at_op(w, copy, copy);
+		look_at_op(w, copy, copy, check);
 }
 
 /* If only a few are adjacent, the rest of the list is read one by one. */
-static __always_inline void look_through_window(struct ops_walk *w)
+static __always_inline void look_through_window(struct ops_walk *w, enum task_check check)
 {
 	struct window_place place = {};
 	struct ops_window *window = read_window(w, &place);
@@ -116,7 +137,7 @@ static __always_inline void look_through_window(struct ops_walk *w)
 
 			if (!op)
 				break;
-			look_at_op(w, op, op);
+			look_at_op(w, op, op, check);
 		}
 		leave_window(window);
 	}
@@ -133,7 +154,7 @@ __weak __noinline long look_any_op(struct ops_walk *w)
 	__u8 copy[CW_NCCL_OP_BYTES] COPIED;
 
 	if (w)
-		look_at_next_op(w, copy);
+		look_at_next_op(w, copy, TASK_CHECKED_ONCE);
 	return 0;
 }
 
@@ -147,7 +168,7 @@ __weak __noinline long look_any_list(struct ops_walk *w)
 __weak __noinline long look_any_window(struct ops_walk *w)
 {
 	if (w)
-		look_through_window(w);
+		look_through_window(w, TASK_CHECKED_ONCE);
 	return 0;
 }
 

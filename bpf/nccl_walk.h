@@ -327,19 +327,21 @@ static __always_inline bool read_op(struct ops_walk *w, __u8 *op, __u32 bytes)
 	return true;
 }
 
-/* Reads the task unless it is that of the operation before. */
-static __always_inline bool new_task(struct ops_walk *w, __u64 address, __u8 *task)
+/* Whether it is another one than that of the operation before. */
+static __always_inline bool is_new_task(struct ops_walk *w, __u64 address)
 {
-	if (!address || (address == w->task && w->n_tasks)) {
-		w->task = address;
-		return false;
-	}
+	bool is_new = address && (address != w->task || !w->n_tasks);
+
 	w->task = address;
-	w->n_tasks++;
-	if (bpf_probe_read_user(task, CW_NCCL_TASK_BYTES, (void *)address) || /* zeroes it */
+	w->n_tasks += is_new;
+	return is_new;
+}
+
+static __always_inline void read_task(struct ops_walk *w, __u8 *task)
+{
+	if (bpf_probe_read_user(task, CW_NCCL_TASK_BYTES, (void *)w->task) || /* zeroes it */
 	    fails_on_purpose(CW_NCCL_READ_TASK))
-		not_read(w, CW_NCCL_READ_TASK, address);
-	return true;
+		not_read(w, CW_NCCL_READ_TASK, w->task);
 }
 
 static __always_inline __u64 task_of_next(struct ops_walk *w)
