@@ -13,7 +13,7 @@ TYPE = re.compile(r"(?:struct|class|enum class|enum|union) (?:\[\[\w+\]\] )?(\w+
 WORDS = r"(?:\[\[\w+\]\] |static |constinit |constexpr |inline |const |thread_local |template <[^>]*> )*"
 VALUE = re.compile(WORDS + r"[\w:<>,*& \[\]]+?[ *&](\w+)(?:\[[^\]]*\])*(?: =|\{|\(|;)")
 MORE = re.compile(r", (\w+) = ")
-MOST_SOURCES = 20  # of a group: two CPUs compile
+MOST_SOURCES = 20  # of a group: a compiler then takes up to 1.5 GB
 NO_VALUE = (" ", "}", "using ", "return ", "//", "#", "TEST", "namespace ", "friend ", "extern ")
 
 
