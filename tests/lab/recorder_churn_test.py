@@ -5,8 +5,11 @@ is too small.
 
 recorder_churn_test.py [--kernel SERIES]"""
 
+import os
+
 import lab_harness as harness
 from recorder_loss import lost
+from recorder_reports import add_report
 
 
 def check(results, kernel):
@@ -37,7 +40,11 @@ def check(results, kernel):
 
 def check_run(arguments, out):
     harness.run_job(out, arguments.kernel, 1, "recorder_churn.py", "--cpus", "2")
-    check(harness.load(out, "node0", "results.json"), arguments.kernel)
+    directory = os.path.join(out, "node0")
+    results = harness.load(directory, "results.json")
+    for case in ("churn", "churn-fast", "overflow"):
+        add_report(directory, results, case)
+    check(results, arguments.kernel)
 
 
 if __name__ == "__main__":

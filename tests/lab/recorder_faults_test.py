@@ -10,6 +10,7 @@ import re
 
 import lab_harness as harness
 from recorder_loss import lost
+from recorder_reports import add_report, report
 
 
 # The recorder's words for a class of loss, on standard error.
@@ -18,6 +19,31 @@ SAID = {"record_write": r"(\d+) records that could not be written", "qp_event": 
 
 def said_lost(case, name):
     return int(re.search(SAID[name], case["said"]).group(1))
+
+
+def add_reports(directory, results):
+    """What the captures have."""
+    for name, case in results.items():
+        if name.startswith("killed-"):
+            _, data = report(directory, name)
+            case.update(ends=[capture["end"] for capture in data["captures"]],
+                        tx_wire_bytes=[qp["tx_wire_bytes"] for qp in data["qps"] if qp["qpn"] in case["qpns"]])
+    add_report(directory, results, "full-disk")
+    freed = add_report(directory, results, "freed-disk")
+    pid = results["freed-disk"]["outcome"]["after"]["pid"]
+    results["freed-disk"]["qps_after"] = sum(qp["pid"] == pid for qp in freed["qps"])
+
+    status, data = report(directory, "nic-removed")
+    results["nic-removed"].update(
+        report_status=status, loss=data["loss"], gone=[event["device"] for event in data["events"] if event["kind"] == "device_gone"],
+        qps={device: sum(qp["device"] == device and qp["type"] == "RC" for qp in data["qps"]) for device in ("rxe0", "rxe1")},
+        tx_payload_bytes=sum(qp["tx_payload_bytes"] for qp in data["qps"] if qp["device"] == "rxe0"))
+
+    status, data = report(directory, "unprivileged")
+    results["unprivileged"].update(report_status=status, port=next(port for port in data["ports"] if port["device"] == "rxe0"), qps=len(data["qps"]))
+
+    status, data = report(directory, "pid")
+    results["pid"].update(report_status=status, pids=[qp["pid"] for qp in data["qps"] if qp["type"] == "RC"], sent=data["total"]["tx_wire_bytes"])
 
 
 def check(results, kernel):
@@ -81,7 +107,10 @@ def check(results, kernel):
 def check_run(arguments, out):
     harness.run_job(out, arguments.kernel, 2, "recorder_faults.py", "--nics", "2",
                     "--env", f"COLLWIRE_FULL={os.environ.get('COLLWIRE_FULL', '0')}")
-    check(harness.load(out, "node0", "results.json"), arguments.kernel)
+    directory = os.path.join(out, "node0")
+    results = harness.load(directory, "results.json")
+    add_reports(directory, results)
+    check(results, arguments.kernel)
 
 
 if __name__ == "__main__":

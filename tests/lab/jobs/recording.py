@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For jobs that start and stop recorders themselves: the recorder, its report, and the BPF objects that the kernel holds."""
+"""For jobs that start and stop recorders themselves: the recorder, its capture, and the BPF objects that the kernel holds."""
 
 import glob
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -13,8 +14,6 @@ from lab_job import OUT, poll_until, read_growing
 
 # Ubuntu's /usr/sbin/bpftool insists on the running kernel's own build; the real one is below linux-tools.
 BPFTOOL = (glob.glob("/usr/lib/linux-tools/*/bpftool") + ["bpftool"])[0]
-
-QP_RECORDS = ("qp_create", "qp_state", "qp_existing", "qp_destroy", "qp_error")
 
 
 def bpf_objects() -> Tuple[int, int, List[str]]:
@@ -60,16 +59,11 @@ class Recorder:
         return self.process.wait(timeout=180)
 
 
-def report(directory: str, case: str) -> Tuple[int, Optional[dict]]:
-    """Exit status of `collwire report` and its JSON, which is None if there is none."""
-    path = os.path.join(OUT, f"{case}.json")
-    done = subprocess.run(["collwire", "report", directory, "--json", path], capture_output=True, text=True, check=False)
-    with open(os.path.join(OUT, f"{case}.report.txt"), "w", encoding="utf-8") as file:
-        file.write(done.stdout + done.stderr)
-    if not os.path.exists(path):
-        return done.returncode, None
-    with open(path, encoding="utf-8") as file:
-        return done.returncode, json.load(file)
+def keep_capture(directory: str, case: str) -> None:
+    """Copies the capture of a directory that does not outlive the node to the node's results."""
+    os.makedirs(os.path.join(OUT, case))
+    for path in glob.glob(os.path.join(directory, "*.cwc")):
+        shutil.copy(path, os.path.join(OUT, case))
 
 
 def count_records(directory: str, *kinds: str) -> int:
