@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "userspace/foreign/mailbox.h"
+#include "userspace/foreign/stillness.h"
 
 namespace collwire::foreign {
 namespace {
@@ -25,6 +26,7 @@ constexpr std::size_t PATIENCE_HALVES_EVERY = 4; // parties that do not answer
 // With progress: it reads from a slow disk, or gets no CPU.
 constexpr std::uint64_t LONGEST_NS = 5'000 * NS_PER_MS;
 constexpr int LOOK_AGAIN_MS = 25;
+constexpr std::uint64_t LONGEST_LOOK_NS = LOOK_AGAIN_MS * NS_PER_MS;
 constexpr std::size_t MAX_IDLE = 8;
 // Readers that ask_all() uses: as many as stay idle, and more where none of them answers at once.
 constexpr std::size_t FEW_AT_ONCE = MAX_IDLE;
@@ -233,12 +235,11 @@ std::optional<ReaderReply> ReaderPool::ask(const Party &party, const ReaderReque
         return std::nullopt; // it was killed, by the OOM killer for example
     }
     const std::uint64_t begin_ns = monotonic_ns();
-    std::uint64_t moved_ns = begin_ns;
+    Stillness stillness(begin_ns, LONGEST_LOOK_NS);
     while (!is_readable(reader->socket(), LOOK_AGAIN_MS)) {
         const std::uint64_t now_ns = monotonic_ns();
-        if (reader->gets_on())
-            moved_ns = now_ns;
-        if (now_ns - moved_ns >= patience_ns() || now_ns - begin_ns >= LONGEST_NS) {
+        stillness.look(now_ns, reader->gets_on());
+        if (stillness.ns() >= patience_ns() || now_ns - begin_ns >= LONGEST_NS) {
             note_silence(party, what, std::move(reader));
             errno = ETIMEDOUT;
             return std::nullopt;
@@ -262,7 +263,7 @@ std::optional<ReaderReply> ReaderPool::ask(const Party &party, const ReaderReque
 struct ReaderPool::Asked {
     pid_t pid = 0;
     std::unique_ptr<ReaderHandle> reader;
-    std::uint64_t moved_ns = 0;
+    Stillness stillness;
 };
 
 void ReaderPool::ask_all(const std::vector<pid_t> &pids) {
@@ -281,7 +282,7 @@ void ReaderPool::ask_all(const std::vector<pid_t> &pids) {
             std::memcpy(reader->shared(), path.c_str(), path.size() + 1);
             const ReaderRequest request{ReaderTask::OpenFile, pid, 0, 1, 0};
             if (send_request(*reader, request))
-                asked.push_back({pid, std::move(reader), monotonic_ns()});
+                asked.push_back({pid, std::move(reader), {monotonic_ns(), LONGEST_LOOK_NS}});
         }
         std::vector<pollfd> sockets;
         sockets.reserve(asked.size());
@@ -298,17 +299,16 @@ void ReaderPool::ask_all(const std::vector<pid_t> &pids) {
             Asked &one = asked[i];
             ReaderReply reply;
             std::array<int, 2> fds{-1, -1};
-            if (sockets[i].revents != 0) {
-                if (receive_message(one.reader->socket(), &reply, sizeof(reply), fds.data(), 0) > 0)
-                    note_answer({one.pid, {}}, std::move(one.reader));
-            } else if (one.reader->gets_on()) {
-                one.moved_ns = now_ns;
-                continue;
-            } else if (now_ns - one.moved_ns < patience) {
-                continue;
-            } else {
+            const bool has_answered = sockets[i].revents != 0;
+            if (!has_answered) {
+                one.stillness.look(now_ns, one.reader->gets_on());
+                if (one.stillness.ns() < patience)
+                    continue;
                 note_silence({one.pid, {}}, fmt::format("/proc/{}/cmdline", one.pid),
                              std::move(one.reader));
+            } else if (receive_message(one.reader->socket(), &reply, sizeof(reply), fds.data(), 0) >
+                       0) {
+                note_answer({one.pid, {}}, std::move(one.reader));
             }
             asked.erase(asked.begin() + static_cast<std::ptrdiff_t>(i));
         }

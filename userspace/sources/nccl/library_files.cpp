@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds MOST_CHECKING{3'000};
 constexpr nccl::ReaderTimes OF_A_NAMED_FILE{.silence = std::chrono::seconds{15}};
 // Before breakpoints are placed, copies of one file cannot be recognised.
 constexpr std::size_t COPIES_OF_ONE = 8;
-constexpr std::uint64_t FIRST_PAUSE_NS = 15'000'000'000;
+constexpr std::uint64_t FIRST_PAUSE_NS = 5'000'000'000;
 constexpr std::uint64_t LONGEST_PAUSE_NS = 600'000'000'000;
 constexpr std::uint64_t MOST_SCANNING_NS = 2'000'000'000;
 constexpr std::uint64_t MOST_SCANNING_IN_TICK_NS = 300'000'000;
