@@ -84,14 +84,17 @@ MessageWire find_wire(const Model &model, const Link &link) {
     return first;
 }
 
-// Absent: not of all of its queue pairs, or with loss.
+// Without retransmissions, which follow from no message. Absent: not of all of its queue pairs, or
+// with loss.
 Known measured_wire_bytes(const Model &model, const Link &link) {
     Known sum;
     for (const Index index : link.qps) {
-        const Known of_qp = sent_by(model.qps[index]).wire_bytes;
-        if (!of_qp || !model.qps[index].damaged_by.empty())
+        const Qp &qp = model.qps[index];
+        const Known of_qp = sent_by(qp).wire_bytes;
+        if (!of_qp || !qp.damaged_by.empty())
             return std::nullopt;
-        model::add_known(sum, *of_qp);
+        model::add_known(
+            sum, model::subtract_or_zero(*of_qp, qp.bytes.retransmitted_wire_bytes.value_or(0)));
     }
     return sum;
 }
