@@ -15,6 +15,7 @@
 #include "correlate/nccl/neighbours.h"
 #include "correlate/nccl/older_plan.h"
 #include "correlate/nccl/op_bytes.h"
+#include "correlate/nccl/owner_ranks.h"
 #include "correlate/nccl/resolve.h"
 
 namespace collwire::nccl {
@@ -35,7 +36,8 @@ constexpr std::size_t MAX_DIVIDED = 10'000'000;
 
 class ShapeReader {
 public:
-    explicit ShapeReader(Model &model) : nccl_(model.nccl), packets_(model) {}
+    explicit ShapeReader(Model &model)
+        : nccl_(model.nccl), packets_(model), owner_ranks_(nccl_.instances) {}
 
     void run() {
         connection_link_.assign(nccl_.gathered.connections.size(), NONE);
@@ -51,8 +53,6 @@ public:
             std::vector<std::uint32_t> &tgids = processes_[instance.session];
             if (tgids.empty() || tgids.back() != instance.record.tgid)
                 tgids.push_back(instance.record.tgid);
-            if (!is_shared(instance) && instance.record.proxy_state != 0)
-                owner_ranks_[proxies_of(instance)] = instance.record.rank;
         }
         for (auto &[session, tgids] : processes_) {
             std::sort(tgids.begin(), tgids.end());
@@ -183,11 +183,7 @@ private:
         link.rung = std::min(link.rung, instance.connections_rung);
         const cw_nccl_connection &head = nccl_.gathered.connections[connection].head;
         if (op.peer < 0)
-            op.peer = is_shared(instance)
-                          ? neighbour_of(channel_of(nccl_.gathered.streams[instance.stream],
-                                                    instance, op.channel),
-                                         from, (head.flags & CW_NCCL_CONNECTION_SEND) != 0)
-                          : head.peer;
+            op.peer = is_shared(instance) ? peer_of_shared(instance, from, head) : head.peer;
         facts.op = from;
         if (from.task < shape.tasks.size())
             facts.task = shape.tasks[from.task];
@@ -196,6 +192,17 @@ private:
         facts.is_send = (head.flags & CW_NCCL_CONNECTION_SEND) != 0;
         facts.peer = op.peer;
         facts.version = instance.version;
+    }
+
+    // The process may have exited before its rings were read, and a rank can have several
+    // neighbours in a tree: then the connection's peer says it.
+    std::int32_t peer_of_shared(const Instance &instance, const cw_nccl_op &op,
+                                const cw_nccl_connection &head) const {
+        const Channel *channel =
+            channel_of(nccl_.gathered.streams[instance.stream], instance, op.channel);
+        const std::int32_t neighbour =
+            neighbour_of(channel, op, (head.flags & CW_NCCL_CONNECTION_SEND) != 0);
+        return neighbour >= 0 ? neighbour : owner_ranks_.rank_of(instance, head.peer);
     }
 
     // The newest matching one at that address.
@@ -230,22 +237,10 @@ private:
         return best;
     }
 
-    // It uses the proxies of its parent communicator, which have its rank.
-    static bool is_shared(const Instance &instance) {
-        return (instance.record.flags & CW_NCCL_COMM_SHARED) != 0;
-    }
-    static AddressKey proxies_of(const Instance &instance) {
-        return {instance.record.proxy_state, instance.session, instance.record.tgid};
-    }
-
     // In another rank's proxy of its process: the connection at this address for this rank. NCCL
     // hands only sends to other ranks' proxies (PXN).
     Index other_connection(const Instance &instance, const cw_nccl_op &op) const {
-        std::optional<std::int32_t> rank;
-        if (const auto owner = owner_ranks_.find(proxies_of(instance)); !is_shared(instance))
-            rank = instance.record.rank;
-        else if (owner != owner_ranks_.end())
-            rank = owner->second;
+        const std::optional<std::int32_t> rank = owner_ranks_.own(instance);
         const std::uint64_t end_ns = instance.end_ns == 0
                                          ? UINT64_MAX
                                          : model::add_saturating(instance.end_ns, READ_LATE_NS);
@@ -479,7 +474,7 @@ private:
     std::map<PairKey, std::optional<std::uint32_t>> first_channels_; // absent: several
     std::unordered_map<Index, Index> shapes_;                        // gathered: read
     std::map<Index, std::vector<std::uint32_t>> processes_;          // by session
-    ByAddress<std::int32_t> owner_ranks_; // by NCCL's proxies in a process
+    OwnerRanks owner_ranks_;
     std::size_t divisions_left_ = MAX_DIVIDED;
 };
 

@@ -27,7 +27,7 @@ collwire_test(model_nccl_test LABEL unit
           model_nccl_meter_test.cpp model_nccl_findings_test.cpp model_nccl_far_nics_test.cpp model_nccl_graphs_test.cpp model_nccl_older_test.cpp
           model_nccl_loss_test.cpp model_nccl_open_groups_test.cpp model_nccl_plugins_test.cpp model_nccl_pxn_test.cpp
           model_nccl_local_test.cpp model_nccl_queue_pairs_test.cpp model_nccl_sockets_test.cpp
-          model_nccl_transports_test.cpp model_nccl_verify_posts_test.cpp
+          model_nccl_transports_test.cpp owner_ranks_test.cpp model_nccl_verify_posts_test.cpp
           model_nccl_times_test.cpp nccl_connection_times_test.cpp nccl_neighbours_test.cpp
   LIBS collwire_model collwire_zstd)
 collwire_test(roles_test LABEL unit SOURCES roles_test.cpp roles_layouts.cpp LIBS collwire_roles)

@@ -122,13 +122,14 @@ std::vector<source::SourceState> NcclSource::states() const {
 void NcclSource::on_comm(const cw_nccl_comm &record) {
     const LibraryUser user = {record.tgid, record.image_id};
     const CommAddress address = {record.tgid, record.comm};
+    // First: the communicator may live for a moment only, the process's parameters stay.
+    comms_.add(record);
+    comms_.read_channels(address);
+    comms_.want_local_connections(address);
+    errors_.add(record);
     if (processes_.add(record))
         parameters_.forget(user);
     parameters_.read(user);
-    comms_.add(record);
-    errors_.add(record);
-    comms_.read_channels(address);
-    comms_.want_local_connections(address);
 }
 
 void NcclSource::on_comm_end(const CommAddress &address) {
