@@ -89,5 +89,33 @@ TEST(NcclMessages, ComputedHeadersOfInfinibandNeedTheParameter) {
     EXPECT_EQ(*adaptive.total.derived_tx_wire_bytes, 8196 + (9 + 1) * 66 + 16 + 20U);
 }
 
+// A frame that was sent again follows from no message.
+TEST(NcclMessages, MeasuredBytesAreComparedWithoutRetransmissions) {
+    RingPair ring;
+    const CallOptions call{.count = 1000};
+    for (int i = 0; i < 2; ++i) {
+        auto wire = make_record<cw_qp_wire>(CW_KIND_QP_WIRE, seconds(13));
+        const QpOptions &qp = RING_QPS[i][0];
+        wire.key = {qp.dev_index, qp.qpn, seconds(qp.created)};
+        cw_wire_direction &tx = wire.counters.tx;
+        tx.frames[CW_WIRE_REQUEST] = 4;
+        tx.payload_bytes[CW_WIRE_REQUEST] = 4000;
+        tx.wire_bytes[CW_WIRE_REQUEST] = 4000 + 4 * FRAME_HEADERS + 20;
+        tx.frames[CW_WIRE_RETRANSMIT] = i == 0 ? 1 : 0;
+        tx.payload_bytes[CW_WIRE_RETRANSMIT] = i == 0 ? 1024 : 0;
+        tx.wire_bytes[CW_WIRE_RETRANSMIT] = i == 0 ? RESENT_FRAME : 0;
+        NcclBuilder &rank = ring.rank[i];
+        rank.call(12, call);
+        rank.shape(12, 1, {call},
+                   {rank.ring({.connection = SENDS_AT, .bytes = 4000, .peer = 1 - i})});
+        rank.launch(12.1, 1, {call});
+        ring.node[i].add(wire);
+    }
+    const model::Model model = model_of(ring.captures());
+    EXPECT_EQ(model.nccl.messages.data.equal, 2U);
+    EXPECT_EQ(model.nccl.messages.data.equal_bytes, 2 * (4000 + 4 * FRAME_HEADERS + 20));
+    EXPECT_TRUE(model.nccl.messages.data.different.empty());
+}
+
 } // namespace
 } // namespace collwire::nccl
