@@ -117,7 +117,7 @@ private:
         if (link.instances.size() != 1)
             return;
         const Instance &instance = nccl_.instances[link.instances.front()];
-        if ((instance.record.flags & CW_NCCL_COMM_SHARED) != 0)
+        if (instance.is_shared())
             return;
         if (link.is_send()) {
             add_to_matrix(nccl_, link, instance.comm, link.rank, link.peer, payload_bytes,

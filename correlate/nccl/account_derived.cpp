@@ -123,8 +123,7 @@ private:
         if (comm != NONE)
             for (const Index index : nccl_.communicators[comm].instances) {
                 const Instance &instance = nccl_.instances[index];
-                if (instance.record.rank != link.peer ||
-                    (instance.record.flags & CW_NCCL_COMM_SHARED) != 0)
+                if (instance.record.rank != link.peer || instance.is_shared())
                     continue;
                 if (only != NONE && only != instance.host)
                     return {model::DESTINATION_NOT_KNOWN, false};

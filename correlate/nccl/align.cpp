@@ -122,8 +122,7 @@ private:
             return true;
         const auto sharing =
             sharing_.find({instance.session, instance.record.tgid, instance.record.proxy_state});
-        if ((instance.record.flags & CW_NCCL_COMM_SHARED) != 0 ||
-            (sharing != sharing_.end() && sharing->second != 1))
+        if (instance.is_shared() || (sharing != sharing_.end() && sharing->second != 1))
             return false;
         // Repetitions of graphs count as well.
         const auto first =

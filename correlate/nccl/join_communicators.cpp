@@ -256,8 +256,7 @@ private:
                 const Instance &instance = nccl_.instances[index];
                 if (instance.parent != NONE)
                     comm.parent = nccl_.instances[instance.parent].comm;
-                has_one = has_one || instance.record.parent != 0 ||
-                          (instance.record.flags & CW_NCCL_COMM_SHARED) != 0;
+                has_one = has_one || instance.record.parent != 0 || instance.is_shared();
                 may_be_grown = may_be_grown || instance.version >= FIRST_THAT_GROWS;
                 if (instance.created)
                     without.insert(instance.record.rank);

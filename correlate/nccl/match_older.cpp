@@ -30,7 +30,7 @@ public:
         : nccl_(nccl), instance_(instance), stream_(nccl.gathered.streams[instance.stream]),
           joins_(nccl.call_joins[instance.stream]), task_calls_(nccl.task_calls[instance.stream]),
           best_(best), looks_left_(report.looks_left), plans_(nccl, instance, best) {
-        is_counted_ = (instance.record.flags & CW_NCCL_COMM_SHARED) == 0;
+        is_counted_ = !instance.is_shared();
         if ((instance.record.flags & CW_NCCL_COMM_LAUNCHED) != 0)
             launched_before_ = instance.record.launched;
         make_rules(report.channels);

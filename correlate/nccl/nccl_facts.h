@@ -91,6 +91,9 @@ struct Instance {
     std::uint64_t n_collectives = 0;
     std::uint64_t failed_calls = 0;
     std::uint64_t returned_calls = 0; // whose return was recorded
+
+    // It uses the proxies and connections of its parent communicator, which have its ranks.
+    [[nodiscard]] bool is_shared() const { return (record.flags & CW_NCCL_COMM_SHARED) != 0; }
 };
 
 struct Communicator {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "correlate/nccl/owner_ranks.h"
 
-#include "collwire/nccl_comm_records.h"
-
 namespace collwire::nccl {
 
 namespace {
@@ -13,17 +11,13 @@ AddressKey proxies_of(const Instance &instance) {
 
 } // namespace
 
-bool is_shared(const Instance &instance) {
-    return (instance.record.flags & CW_NCCL_COMM_SHARED) != 0;
-}
-
 OwnerRanks::OwnerRanks(std::span<const Instance> instances) {
     for (const Instance &instance : instances)
-        if (!is_shared(instance) && instance.record.proxy_state != 0)
+        if (!instance.is_shared() && instance.record.proxy_state != 0)
             by_proxies_[proxies_of(instance)] = instance.record.rank;
     for (const Instance &instance : instances) {
         const auto owner_rank = own(instance);
-        if (!is_shared(instance) || !owner_rank)
+        if (!instance.is_shared() || !owner_rank)
             continue;
         const auto [known, is_new] =
             by_owner_rank_[{instance.record.comm_hash, instance.record.n_ranks}].try_emplace(
@@ -34,7 +28,7 @@ OwnerRanks::OwnerRanks(std::span<const Instance> instances) {
 }
 
 std::optional<std::int32_t> OwnerRanks::own(const Instance &instance) const {
-    if (!is_shared(instance))
+    if (!instance.is_shared())
         return instance.record.rank;
     const auto found = by_proxies_.find(proxies_of(instance));
     return found == by_proxies_.end() ? std::nullopt : std::optional{found->second};

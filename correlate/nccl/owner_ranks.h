@@ -14,12 +14,8 @@
 
 namespace collwire::nccl {
 
-// It uses the proxies of its parent communicator, which have its rank.
-[[nodiscard]] bool is_shared(const Instance &instance);
-
 class OwnerRanks {
 public:
-    OwnerRanks() = default;
     explicit OwnerRanks(std::span<const Instance> instances);
 
     // This process's rank in the communicator that owns the connections. Nothing: not recorded.

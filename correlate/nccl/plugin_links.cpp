@@ -130,7 +130,7 @@ private:
         std::optional<Process> only;
         for (const Index index : link.instances) {
             const Instance &own = nccl_.instances[index];
-            if ((own.record.flags & CW_NCCL_COMM_SHARED) != 0)
+            if (own.is_shared())
                 continue;
             const auto found = processes_.find(rank_of(own, link.peer));
             if (found == processes_.end())

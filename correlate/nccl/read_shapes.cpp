@@ -183,7 +183,7 @@ private:
         link.rung = std::min(link.rung, instance.connections_rung);
         const cw_nccl_connection &head = nccl_.gathered.connections[connection].head;
         if (op.peer < 0)
-            op.peer = is_shared(instance) ? peer_of_shared(instance, from, head) : head.peer;
+            op.peer = instance.is_shared() ? peer_of_shared(instance, from, head) : head.peer;
         facts.op = from;
         if (from.task < shape.tasks.size())
             facts.task = shape.tasks[from.task];
@@ -258,7 +258,7 @@ private:
                  ++n) {
                 const cw_nccl_connection &head = nccl_.gathered.connections[all[n]].head;
                 if ((head.flags & CW_NCCL_CONNECTION_SEND) == 0 ||
-                    (!is_shared(instance) && op.peer >= 0 && head.peer != op.peer) ||
+                    (!instance.is_shared() && op.peer >= 0 && head.peer != op.peer) ||
                     (rank && head.rank != *rank))
                     continue;
                 const bool is_of_its_life =

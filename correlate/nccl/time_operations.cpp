@@ -24,7 +24,7 @@ constexpr int MAX_ANCESTORS = 64;
 // recorded.
 Index maker_of(const NcclFacts &nccl, Index instance) {
     for (int i = 0; i < MAX_ANCESTORS && instance != NONE; ++i) {
-        if ((nccl.instances[instance].record.flags & CW_NCCL_COMM_SHARED) == 0)
+        if (!nccl.instances[instance].is_shared())
             return instance;
         instance = nccl.instances[instance].parent;
     }

@@ -3,8 +3,13 @@
 
 import os
 import subprocess
+import sys
 
 import lab_harness as harness
+
+sys.path.append(os.path.join(harness.HERE, "jobs"))
+
+from captured import count_records  # noqa: E402  (the path has to be set first)
 
 QP_RECORDS = ("qp_create", "qp_state", "qp_existing", "qp_destroy", "qp_error")
 
@@ -17,16 +22,11 @@ def report(directory, case):
     return done.returncode, harness.load(path)
 
 
-def count_records(directory, case, *kinds):
-    words = [harness.COLLWIRE, "dump", os.path.join(directory, case)]
-    for kind in kinds:
-        words += ["--kind", kind]
-    return subprocess.run(words, capture_output=True, check=False).stdout.count(b"\n")
-
-
 def add_report(directory, results, case):
     """Adds to a case of local_case() what its capture has. Returns the report."""
     report_status, data = report(directory, case)
+    captures = os.path.join(directory, case)
     results[case].update(report_status=report_status, loss=data["loss"], qps=sum(qp["type"] == "RC" for qp in data["qps"]), total=data["total"],
-                         qp_records=count_records(directory, case, *QP_RECORDS), existing_records=count_records(directory, case, "qp_existing"))
+                         qp_records=count_records(harness.COLLWIRE, captures, *QP_RECORDS),
+                         existing_records=count_records(harness.COLLWIRE, captures, "qp_existing"))
     return data

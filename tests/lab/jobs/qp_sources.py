@@ -9,8 +9,9 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+from captured import count_records
 from lab_job import Job, NODE, OPERATIONS, OUT, cm_listens, perftest, poll_until
-from recording import Recorder, count_records
+from recording import Recorder
 
 SOURCES = ("kernel", "verbs", "both")
 # Of the programs below on each node: gated 2, extended 2, writes 1, datagrams 1, rping 1, dying 2.
@@ -33,7 +34,7 @@ def rping(port, address):
 
 
 def ended(recorder):
-    return count_records(recorder.directory, "qp_destroy")
+    return count_records("collwire", recorder.directory, "qp_destroy")
 
 
 def main():

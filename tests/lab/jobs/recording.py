@@ -64,12 +64,3 @@ def keep_capture(directory: str, case: str) -> None:
     os.makedirs(os.path.join(OUT, case))
     for path in glob.glob(os.path.join(directory, "*.cwc")):
         shutil.copy(path, os.path.join(OUT, case))
-
-
-def count_records(directory: str, *kinds: str) -> int:
-    """Records of these kinds in the captures of a directory."""
-    words = ["collwire", "dump", directory]
-    for kind in kinds:
-        words += ["--kind", kind]
-    done = subprocess.run(words, capture_output=True, check=False)
-    return done.stdout.count(b"\n")
