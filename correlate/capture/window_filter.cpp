@@ -93,6 +93,26 @@ void put(std::vector<std::uint64_t> &record, std::size_t offset, const T &value)
         std::memcpy(reinterpret_cast<std::byte *>(record.data()) + offset, &value, sizeof(value));
 }
 
+// The sample of a socket when it was opened.
+std::vector<std::uint64_t> unused_socket(ByteSpan record, std::uint64_t time_ns) {
+    std::vector<std::uint64_t> copy = stored(record);
+    const auto of = record_as<cw_tcp_socket>(record);
+    put(copy, offsetof(cw_header, time_ns), time_ns);
+    put(copy, offsetof(cw_tcp_socket, flags),
+        static_cast<std::uint32_t>(of.flags &
+                                   ~std::uint32_t{CW_TCP_SOCKET_GONE | CW_TCP_SOCKET_FINAL}));
+    for (const std::size_t offset :
+         {offsetof(cw_tcp_socket, sent_bytes), offsetof(cw_tcp_socket, acked_bytes),
+          offsetof(cw_tcp_socket, received_bytes), offsetof(cw_tcp_socket, retransmitted_bytes),
+          offsetof(cw_tcp_socket, unsent_bytes)})
+        put(copy, offset, std::uint64_t{0});
+    for (const std::size_t offset :
+         {offsetof(cw_tcp_socket, sent_segments), offsetof(cw_tcp_socket, received_segments),
+          offsetof(cw_tcp_socket, retransmitted_segments)})
+        put(copy, offset, std::uint32_t{0});
+    return copy;
+}
+
 } // namespace
 
 std::uint64_t WindowFilter::monotonic_ns(std::uint64_t realtime_ns) const {
@@ -118,7 +138,8 @@ bool WindowFilter::needs(const BlockHeader &block) {
 }
 
 bool WindowFilter::is_shortly_after(std::uint64_t time_ns) const {
-    return time_ns >= to_ns() && time_ns - to_ns() <= INTERVALS_AFTER * interval_ns_;
+    return !window_.ends_counters_inside && time_ns >= to_ns() &&
+           time_ns - to_ns() <= INTERVALS_AFTER * interval_ns_;
 }
 
 void WindowFilter::add(const cw_header &header, ByteSpan record, const RecordVisitor &visit) {
@@ -159,7 +180,8 @@ void WindowFilter::add_node(ByteSpan record, const RecordVisitor &visit) {
         node_ns_ = std::max<std::uint64_t>(node.header.time_ns, node.record_start_ns);
     std::vector<std::uint64_t> copy = stored(record);
     if (node.header.time_ns < from_ns() && node_ns_ < from_ns()) {
-        put(copy, offsetof(cw_header, time_ns), from_ns());
+        begin_ns_ = from_ns();
+        put(copy, offsetof(cw_header, time_ns), begin_ns_);
         put(copy, offsetof(cw_node, flags),
             static_cast<std::uint32_t>(node.flags & ~std::uint32_t{CW_NODE_FIRST_SEGMENT}));
         if (node.realtime_ns != 0)
@@ -231,6 +253,36 @@ bool WindowFilter::starts_inside(const cw_header &header, ByteSpan record) const
     }
 }
 
+// Of counters without a sample before the window, at the offset of their start: all that they have
+// counted was sampled in the window first.
+void WindowFilter::move_start(std::vector<std::uint64_t> &record, std::size_t offset) const {
+    const std::uint64_t sampled_ns = (INTERVALS_BEFORE - 1) * interval_ns_;
+    std::uint64_t first_ns = 0;
+    if (offset + sizeof(first_ns) > record.size() * sizeof(std::uint64_t))
+        return;
+    std::memcpy(&first_ns, reinterpret_cast<const std::byte *>(record.data()) + offset,
+                sizeof(first_ns));
+    if (first_ns != 0 && first_ns < from_ns() && from_ns() - first_ns <= sampled_ns)
+        put(record, offset,
+            std::max(from_ns(), begin_ns_)); // a later clock reading moves the first
+}
+
+void WindowFilter::move_starts(std::vector<std::uint64_t> &record) const {
+    const std::uint32_t kind = record_as<cw_header>(std::as_bytes(std::span(record))).kind;
+    if (kind == CW_KIND_QP_WIRE) {
+        move_start(record, offsetof(cw_qp_wire, counters.tx.first_ns));
+        move_start(record, offsetof(cw_qp_wire, counters.rx.first_ns));
+    } else if (kind == CW_KIND_QP_POST) {
+        move_start(record, offsetof(cw_qp_post, counters.first_ns));
+    }
+}
+
+// Of one without a sample before the window: a recording samples all sockets when it starts.
+bool WindowFilter::is_new_socket(std::uint32_t kind) const {
+    return kind == CW_KIND_TCP_SOCKET && node_ns_ != 0 &&
+           from_ns() - std::min(from_ns(), node_ns_) <= (INTERVALS_BEFORE - 1) * interval_ns_;
+}
+
 void WindowFilter::add_counter(const cw_header &header, ByteSpan record,
                                const RecordVisitor &visit) {
     if (header.time_ns >= to_ns()) {
@@ -261,10 +313,19 @@ void WindowFilter::add_counter(const cw_header &header, ByteSpan record,
     if (!has_start && !seen_.contains(key) && header.kind != CW_KIND_NCCL_STEPS &&
         !starts_inside(header, record))
         ++without_start_;
+    const bool is_first = window_.ends_counters_inside && !has_start && !seen_.contains(key);
     release(visit);
+    if (is_first && is_new_socket(header.kind))
+        emit(unused_socket(record, std::max(from_ns(), begin_ns_)), visit);
+    else if (is_first)
+        without_sample_.insert(key);
     seen_.insert(key);
     ++records_inside_;
-    visit(header, record);
+    if (!without_sample_.contains(key))
+        return visit(header, record);
+    std::vector<std::uint64_t> copy = stored(record);
+    move_starts(copy);
+    emit(copy, visit);
 }
 
 void WindowFilter::release(const RecordVisitor &visit) {

@@ -21,6 +21,9 @@ namespace collwire::capture {
 struct Window {
     std::uint64_t from_ns = 0;
     std::uint64_t to_ns = UINT64_MAX;
+    // Counters end with their last sample inside it, and what was counted shortly before it and not
+    // sampled until then is inside: windows that follow each other share no bytes, and miss none.
+    bool ends_counters_inside = false;
     [[nodiscard]] bool contains(std::uint64_t realtime_ns) const {
         return from_ns <= realtime_ns && realtime_ns < to_ns;
     }
@@ -72,19 +75,24 @@ private:
     [[nodiscard]] bool is_shortly_after(std::uint64_t time_ns) const;
     [[nodiscard]] bool starts_inside(const cw_header &header,
                                      std::span<const std::byte> record) const;
+    void move_start(std::vector<std::uint64_t> &record, std::size_t offset) const;
+    void move_starts(std::vector<std::uint64_t> &record) const;
+    [[nodiscard]] bool is_new_socket(std::uint32_t kind) const;
     void forget_counters(const Key &prefix);
     void release(const RecordVisitor &visit);
 
     Window window_;
     bool has_clock_ = false;
     std::int64_t realtime_minus_monotonic_ns_ = 0;
-    std::uint64_t node_ns_ = 0; // monotonic; the capture starts there
+    std::uint64_t node_ns_ = 0;  // monotonic; the capture starts there
+    std::uint64_t begin_ns_ = 0; // likewise, for who reads the window; 0: there, too
     std::uint64_t interval_ns_ = DEFAULT_INTERVAL_NS;
     bool is_released_ = false;
     std::map<Key, Held> held_;     // communicators and queue pairs
     std::map<Key, Stored> before_; // the newest sample of each counter, up to the window
     std::set<Key> after_;          // counters with a sample after the window
     std::set<Key> seen_;           // counters with a sample up to the window's end
+    std::set<Key> without_sample_; // those with none before it; if counters end inside
     std::uint64_t records_inside_ = 0, without_start_ = 0;
 };
 

@@ -68,8 +68,14 @@ constexpr Column<Row, Member> make_column(std::string_view name, Unit unit,
     ::collwire::rows::make_column(#member, ::collwire::rows::Unit::unit, meaning, &row::member,    \
                                   offsetof(row, member))
 
-// Of a row type: TABLE (its name), MEANING, COLUMNS (a tuple), NEEDS_DETAIL (filled only on
-// request).
+// The outputs that have rows of a type.
+enum class Scope : std::uint8_t {
+    Report,
+    Detail,   // of a report, if it was asked for
+    Intervals // of `collwire report --every`
+};
+
+// Of a row type: TABLE (its name), MEANING, COLUMNS (a tuple), SCOPE.
 template <typename Row> struct Declaration;
 
 struct ColumnInfo {
@@ -88,7 +94,7 @@ struct ColumnInfo {
 struct TableInfo {
     std::string_view name;
     std::string_view meaning;
-    bool needs_detail = false;
+    Scope scope = Scope::Report;
     std::span<const ColumnInfo> columns;
     std::size_t row_bytes = 0;
 };
@@ -121,7 +127,7 @@ inline constexpr auto COLUMN_INFOS =
 template <typename Row>
 inline constexpr TableInfo TABLE_INFO{.name = Declaration<Row>::TABLE,
                                       .meaning = Declaration<Row>::MEANING,
-                                      .needs_detail = Declaration<Row>::NEEDS_DETAIL,
+                                      .scope = Declaration<Row>::SCOPE,
                                       .columns = COLUMN_INFOS<Row>,
                                       .row_bytes = sizeof(Row)};
 

@@ -37,7 +37,7 @@ template <> struct Declaration<KernelRow> {
     static constexpr std::string_view TABLE = "kernels";
     static constexpr std::string_view MEANING =
         "NCCL's kernels on GPUs. Their operations are in operation_ranks.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(KernelRow, kernel, Number, "Number of the kernel in this file."),
         COLUMN(KernelRow, host, Text, "Its host: hosts.host."),

@@ -33,7 +33,7 @@ template <> struct Declaration<IncidentRow> {
     static constexpr std::string_view TABLE = "port_incidents";
     static constexpr std::string_view MEANING =
         "Events of one port that follow each other within 10 s: one row for each stretch.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(IncidentRow, incident, Number, "Number of the incident in this file."),
         COLUMN(IncidentRow, realtime_ns, Realtime, "The first event."),
@@ -70,7 +70,7 @@ template <> struct Declaration<IncidentOperationRow> {
     static constexpr std::string_view TABLE = "port_incident_operations";
     static constexpr std::string_view MEANING =
         "Operations with bytes over a port that ran while something was wrong with it.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(IncidentOperationRow, incident, Number, "The incident: port_incidents.incident."),
         COLUMN(IncidentOperationRow, operation, Number, "The operation: operations.operation."),

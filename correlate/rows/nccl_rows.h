@@ -29,7 +29,7 @@ struct CommunicatorRow {
 template <> struct Declaration<CommunicatorRow> {
     static constexpr std::string_view TABLE = "communicators";
     static constexpr std::string_view MEANING = "NCCL's communicators, each once for all ranks.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(CommunicatorRow, comm, Number, "Number of the communicator in this file."),
         COLUMN(CommunicatorRow, hash, Text, "NCCL's own hash, as 0x and 16 hexadecimal digits."),
@@ -82,7 +82,7 @@ template <> struct Declaration<RankRow> {
     static constexpr std::string_view TABLE = "ranks";
     static constexpr std::string_view MEANING =
         "Captured ranks of communicators, one row for each recording of a rank's host.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(RankRow, comm, Number, "The communicator: communicators.comm."),
         COLUMN(RankRow, rank, Number, "The rank in its communicator."),
@@ -128,7 +128,7 @@ template <> struct Declaration<ParameterRow> {
     static constexpr std::string_view MEANING =
         "NCCL's parameters in the processes of a communicator's ranks. No row: not read, as no "
         "process had used it, or it is no number.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(ParameterRow, comm, Number, "The communicator: communicators.comm."),
         COLUMN(ParameterRow, name, Text, "NCCL's own name of it."),
@@ -188,7 +188,7 @@ template <> struct Declaration<OperationRow> {
     static constexpr std::string_view TABLE = "operations";
     static constexpr std::string_view MEANING =
         "Collectives, and sends with their receives: one row for each, over all its ranks.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(OperationRow, operation, Number, "Number of the operation in this file."),
         COLUMN(OperationRow, comm, Number, "The communicator: communicators.comm."),
@@ -287,7 +287,7 @@ template <> struct Declaration<OperationTierRow> {
     static constexpr std::string_view TABLE = "operation_tiers";
     static constexpr std::string_view MEANING =
         "Bytes of operations by tier, one row for each tier that an operation used.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(OperationTierRow, operation, Number, "The operation: operations.operation."),
         COLUMN(OperationTierRow, tier, Word, "The highest switch level that the bytes cross."),
@@ -314,7 +314,7 @@ template <> struct Declaration<OperationRankRow> {
     static constexpr std::string_view TABLE = "operation_ranks";
     static constexpr std::string_view MEANING =
         "Each rank's call of each operation. Only with --detail.";
-    static constexpr bool NEEDS_DETAIL = true;
+    static constexpr Scope SCOPE = Scope::Detail;
     static constexpr std::tuple COLUMNS{
         COLUMN(OperationRankRow, operation, Number, "The operation: operations.operation."),
         COLUMN(OperationRankRow, rank, Number, "The rank that called."),
@@ -358,7 +358,7 @@ template <> struct Declaration<FlowRow> {
     static constexpr std::string_view MEANING =
         "One end of an NCCL connection over the network, or of several that share queue pairs or "
         "sockets.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(FlowRow, flow, Number, "Number of the flow in this file."),
         COLUMN(FlowRow, host, Text, "The host of this end: hosts.host."),
@@ -399,7 +399,7 @@ template <> struct Declaration<RankPairRow> {
     static constexpr std::string_view MEANING =
         "Bytes of operations from rank to rank, data alone. For a sender in no capture: what was "
         "received.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(RankPairRow, comm, Number, "The communicator: communicators.comm."),
         COLUMN(RankPairRow, src_rank, Number, "The rank that sent; null: not known."),

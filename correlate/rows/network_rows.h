@@ -53,7 +53,7 @@ template <> struct Declaration<QpRow> {
     static constexpr std::string_view TABLE = "qps";
     static constexpr std::string_view MEANING =
         "Queue pairs, one row for each generation of a number.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(QpRow, qp, Number, "Number of the queue pair in this file."),
         COLUMN(QpRow, host, Text, "Its host: hosts.host."),
@@ -128,7 +128,7 @@ template <> struct Declaration<QpPeerRow> {
     static constexpr std::string_view TABLE = "qp_peers";
     static constexpr std::string_view MEANING =
         "Destinations of datagram queue pairs. Their bytes are parts of those in qps.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(QpPeerRow, qp, Number, "The queue pair that sent: qps.qp."),
         COLUMN(QpPeerRow, remote_gid, Text, "Address of the destination."),
@@ -169,7 +169,7 @@ template <> struct Declaration<SocketRow> {
     static constexpr std::string_view MEANING =
         "TCP sockets of NCCL's connections. Bytes are the kernel's counters, without frames and "
         "headers.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(SocketRow, host, Text, "Its host: hosts.host."),
         COLUMN(SocketRow, pid, Number, "Its process, by the host's number."),
@@ -212,7 +212,7 @@ struct DeviceRow {
 template <> struct Declaration<DeviceRow> {
     static constexpr std::string_view TABLE = "devices";
     static constexpr std::string_view MEANING = "RDMA devices of captured hosts.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(DeviceRow, host, Text, "Its host: hosts.host."),
         COLUMN(DeviceRow, device, Text, "Its name."),
@@ -251,7 +251,7 @@ template <> struct Declaration<PortRow> {
     static constexpr std::string_view MEANING =
         "Ports of RDMA devices: their own counters over the recording, and what is known of "
         "these bytes.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(PortRow, host, Text, "Its host: hosts.host."),
         COLUMN(PortRow, device, Text, "Its RDMA device."),

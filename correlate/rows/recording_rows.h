@@ -25,7 +25,7 @@ struct HostRow {
 template <> struct Declaration<HostRow> {
     static constexpr std::string_view TABLE = "hosts";
     static constexpr std::string_view MEANING = "Captured hosts. A host is one boot of a machine.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(HostRow, host, Text,
                "Its name in all tables: the host name, with the boot where two have one."),
@@ -57,7 +57,7 @@ struct CaptureRow {
 template <> struct Declaration<CaptureRow> {
     static constexpr std::string_view TABLE = "captures";
     static constexpr std::string_view MEANING = "The files that were given.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(CaptureRow, path, Text, "The file."),
         COLUMN(CaptureRow, host, Text, "Its host: hosts.host; null: the file was not used."),
@@ -88,7 +88,7 @@ template <> struct Declaration<SourceRow> {
     static constexpr std::string_view TABLE = "sources";
     static constexpr std::string_view MEANING =
         "What each recording could record, and why not: one row for each source.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(SourceRow, host, Text, "The host: hosts.host."),
         COLUMN(SourceRow, session, Text, "The recording: captures.session."),
@@ -110,7 +110,7 @@ template <> struct Declaration<LossRow> {
     static constexpr std::string_view TABLE = "losses";
     static constexpr std::string_view MEANING =
         "Records that recorders lost, of the recordings that are used. No row: no loss.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(LossRow, host, Text, "The host: hosts.host."),
         COLUMN(LossRow, loss_class, Word, "Which records, as in docs/capture-format.md."),
@@ -126,7 +126,7 @@ struct WarningRow {
 template <> struct Declaration<WarningRow> {
     static constexpr std::string_view TABLE = "warnings";
     static constexpr std::string_view MEANING = "What lowers the worth of numbers, as sentences.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(WarningRow, place, Number, "By severity, from 1."),
         COLUMN(WarningRow, warning, Text, "The effect on the numbers."),
@@ -144,7 +144,7 @@ template <> struct Declaration<ClockDifferenceRow> {
     static constexpr std::string_view TABLE = "clock_differences";
     static constexpr std::string_view MEANING =
         "Differences of the real time clocks of two hosts, measured on their connections.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(ClockDifferenceRow, host_a, Text, "The one host: hosts.host."),
         COLUMN(ClockDifferenceRow, host_b, Text, "The other host: hosts.host."),
@@ -171,7 +171,7 @@ template <> struct Declaration<ClockRow> {
     static constexpr std::string_view MEANING =
         "The clock of each host against that of a reference host, from causality alone: nothing "
         "arrives before it was sent.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(ClockRow, host, Text, "The host: hosts.host."),
         COLUMN(ClockRow, calibration, Word,
@@ -206,7 +206,7 @@ template <> struct Declaration<ClockWindowRow> {
     static constexpr std::string_view MEANING =
         "Bounds of the clock of each calibrated host, one row each 10 s (longer where that made "
         "more than 64 rows of a host).";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(ClockWindowRow, host, Text, "The host: clocks.host."),
         COLUMN(ClockWindowRow, reference_ns, Nanoseconds,

@@ -5,6 +5,7 @@
 
 #include "correlate/rows/gpu_rows.h"
 #include "correlate/rows/incident_rows.h"
+#include "correlate/rows/interval_rows.h"
 #include "correlate/rows/nccl_rows.h"
 #include "correlate/rows/network_rows.h"
 #include "correlate/rows/recording_rows.h"
@@ -34,6 +35,8 @@ std::span<const TableInfo *const> all_tables() {
         &TABLE_INFO<KernelRow>,        &TABLE_INFO<QpRow>,
         &TABLE_INFO<QpPeerRow>,        &TABLE_INFO<SocketRow>,
         &TABLE_INFO<DeviceRow>,        &TABLE_INFO<PortRow>,
+        &TABLE_INFO<IntervalRow>,      &TABLE_INFO<IntervalTierRow>,
+        &TABLE_INFO<IntervalPortRow>,  &TABLE_INFO<IntervalCommRow>,
     };
     return tables;
 }

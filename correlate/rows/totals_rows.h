@@ -28,7 +28,7 @@ template <> struct Declaration<TierRow> {
     static constexpr std::string_view TABLE = "tiers";
     static constexpr std::string_view MEANING =
         "What captured hosts sent, by the highest switch level crossed.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(TierRow, tier, Word, "The highest switch level that the bytes cross."),
         COLUMN(TierRow, qps, Count, "Queue pairs; one of datagrams counts in each of its tiers."),
@@ -77,7 +77,7 @@ template <> struct Declaration<ProcessRow> {
     static constexpr std::string_view TABLE = "processes";
     static constexpr std::string_view MEANING =
         "Processes with queue pairs or with sockets of NCCL's connections.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(ProcessRow, process, Number, "Number of the process in this file."),
         COLUMN(ProcessRow, host, Text, "Its host: hosts.host."),
@@ -116,7 +116,7 @@ template <> struct Declaration<ProcessTierRow> {
     static constexpr std::string_view TABLE = "process_tiers";
     static constexpr std::string_view MEANING =
         "What the queue pairs of processes sent, by tier. No row: not measured, or nothing.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(ProcessTierRow, process, Number, "The process: processes.process."),
         COLUMN(ProcessTierRow, tier, Word, "The highest switch level that the bytes cross."),
@@ -140,7 +140,7 @@ struct HostPairRow {
 template <> struct Declaration<HostPairRow> {
     static constexpr std::string_view TABLE = "host_pairs";
     static constexpr std::string_view MEANING = "What captured hosts sent to each other host.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(HostPairRow, host_pair, Number, "Number of the pair in this file."),
         COLUMN(HostPairRow, src_host, Text, "The host that sent: hosts.host."),
@@ -173,7 +173,7 @@ template <> struct Declaration<HostPairTierRow> {
     static constexpr std::string_view TABLE = "host_pair_tiers";
     static constexpr std::string_view MEANING =
         "What queue pairs sent from host to host, by tier. No row: not measured, or nothing.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(HostPairTierRow, host_pair, Number, "The pair: host_pairs.host_pair."),
         COLUMN(HostPairTierRow, tier, Word, "The highest switch level that the bytes cross."),
@@ -190,7 +190,7 @@ template <> struct Declaration<IdentityRow> {
     static constexpr std::string_view MEANING =
         "NCCL's data over the network by certainty, each byte once. No row: no recording has "
         "NCCL.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(IdentityRow, certainty, Word, "How sure it is which operation the bytes belong to."),
         COLUMN(IdentityRow, payload_bytes, Bytes,

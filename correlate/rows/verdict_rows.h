@@ -32,7 +32,7 @@ template <> struct Declaration<VerdictRow> {
     static constexpr std::string_view MEANING =
         "Which rank the job waited for when its captures ended, as collwire diagnose prints it. "
         "No row: nothing waited.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(VerdictRow, place, Number, "Causes first, from 1."),
         COLUMN(VerdictRow, code, Word, "Its code, as in docs/diagnose.md."),
@@ -62,7 +62,7 @@ struct FindingRow {
 template <> struct Declaration<FindingRow> {
     static constexpr std::string_view TABLE = "findings";
     static constexpr std::string_view MEANING = "Problems that need attention.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(FindingRow, place, Number, "By severity, from 1."),
         COLUMN(FindingRow, kind, Word, "Its kind, as in docs/report-schema.md."),
@@ -91,7 +91,7 @@ template <> struct Declaration<ErrorRow> {
     static constexpr std::string_view TABLE = "errors";
     static constexpr std::string_view MEANING =
         "NCCL's errors, failed queue pairs and processes that exited, by time.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(ErrorRow, realtime_ns, Realtime, "It happened not later than this."),
         COLUMN(ErrorRow, after_realtime_ns, Realtime, "It happened after this; null: not known."),
@@ -126,7 +126,7 @@ struct EventRow {
 template <> struct Declaration<EventRow> {
     static constexpr std::string_view TABLE = "events";
     static constexpr std::string_view MEANING = "Events of ports, cables and queue pairs, by time.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(EventRow, realtime_ns, Realtime, "When it happened, or started."),
         COLUMN(EventRow, duration_ns, Nanoseconds, "How long it lasted; null: a moment."),

@@ -39,7 +39,7 @@ template <> struct Declaration<WaitingRow> {
     static constexpr std::string_view MEANING =
         "How long ranks waited for the last one to call, and how long the operation took from then "
         "on: one row for each kind of collective of a communicator.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(WaitingRow, waiting, Number, "Number of the kind in this file."),
         COLUMN(WaitingRow, comm, Number, "The communicator: communicators.comm."),
@@ -81,7 +81,7 @@ template <> struct Declaration<WaitingRankRow> {
     static constexpr std::string_view TABLE = "waiting_ranks";
     static constexpr std::string_view MEANING =
         "Ranks that others waited for: how often each was certainly the last one to call.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(WaitingRankRow, waiting, Number, "The kind of collective: waiting.waiting."),
         COLUMN(WaitingRankRow, rank, Number, "The rank, in the communicator."),

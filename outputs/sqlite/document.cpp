@@ -47,6 +47,18 @@ std::string meaning_of(const rows::ColumnInfo &column) {
     return text + ".";
 }
 
+const char *scope_text(rows::Scope scope) {
+    switch (scope) {
+    case rows::Scope::Report:
+        return "";
+    case rows::Scope::Detail:
+        return " Only with --detail.";
+    case rows::Scope::Intervals:
+        return " Only with --every.";
+    }
+    return "";
+}
+
 using Json = nlohmann::ordered_json;
 
 Json schema_of(const rows::ColumnInfo &column) {
@@ -94,8 +106,7 @@ std::string rows_document() {
         text += fmt::format("| [`{0}`](#{0}) | {1} |\n", table->name, table->meaning);
     text += "\n## Views\n\n| view | |\n|---|---|\n";
     for (const View &view : all_views())
-        text += fmt::format("| `{}` | {}{} |\n", view.name, view.meaning,
-                            view.needs_detail ? " Only with --detail." : "");
+        text += fmt::format("| `{}` | {}{} |\n", view.name, view.meaning, scope_text(view.scope));
     for (const rows::TableInfo *table : rows::all_tables()) {
         text += fmt::format("\n## `{}`\n\n{}\n\n| column | unit | null | meaning |\n"
                             "|---|---|---|---|\n",

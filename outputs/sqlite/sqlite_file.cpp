@@ -74,14 +74,13 @@ void SqliteFile::FinalizeStatement::operator()(sqlite3_stmt *statement) const {
     sqlite3_finalize(statement);
 }
 
-Result<std::unique_ptr<SqliteFile>> SqliteFile::create(const std::string &path, bool has_detail) {
+Result<std::unique_ptr<SqliteFile>> SqliteFile::create(const std::string &path, rows::Scope scope) {
     const std::string target = target_of(path);
     struct stat there {};
     const bool is_there = ::stat(target.c_str(), &there) == 0;
     if (is_there && !S_ISREG(there.st_mode))
         return cannot_write(path, "it is not a regular file");
-    std::unique_ptr<SqliteFile> file(
-        new SqliteFile(target, target + ".partial-XXXXXX", has_detail));
+    std::unique_ptr<SqliteFile> file(new SqliteFile(target, target + ".partial-XXXXXX", scope));
     // Mode 0600, as captures have: rows contain command lines.
     const int descriptor = ::mkostemp(file->partial_path_.data(), O_CLOEXEC);
     if (descriptor < 0) {
@@ -133,6 +132,10 @@ SqliteFile::Statement SqliteFile::prepare(const std::string &sql) {
     return Statement(statement);
 }
 
+bool SqliteFile::has(rows::Scope scope) const {
+    return scope == scope_ || (scope == rows::Scope::Report && scope_ == rows::Scope::Detail);
+}
+
 void SqliteFile::open() {
     sqlite3 *database = nullptr;
     const int opened = sqlite3_open_v2(partial_path_.c_str(), &database,
@@ -148,7 +151,7 @@ void SqliteFile::open() {
                     "PRAGMA application_id = {}; PRAGMA user_version = {}; BEGIN",
                     APPLICATION_ID, SCHEMA_VERSION));
     for (const rows::TableInfo *table : rows::all_tables()) {
-        if (table->needs_detail && !has_detail_)
+        if (!has(table->scope))
             continue;
         run(create_table(*table));
         tables_[table].insert = prepare(insert_into(*table));
@@ -196,7 +199,7 @@ void SqliteFile::put_cells(const rows::TableInfo &table, std::span<const rows::C
     }
     const auto found = tables_.find(&table);
     if (found == tables_.end())
-        return; // it needs detail
+        return; // of another scope
     sqlite3_stmt *insert = found->second.insert.get();
     for (std::size_t i = 0; i < cells.size(); ++i)
         bind(insert, static_cast<int>(i) + 1, cells[i]);
@@ -228,7 +231,7 @@ void SqliteFile::document() {
                                    column.meaning, std::uint64_t{column.is_nullable}});
     }
     for (const View &view : all_views()) {
-        if (view.needs_detail && !has_detail_)
+        if (!has(view.scope))
             continue;
         run(fmt::format("CREATE VIEW \"{}\" AS {}", view.name, view.select));
         insert(view_insert, {view.name, view.meaning});

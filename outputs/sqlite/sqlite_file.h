@@ -25,9 +25,10 @@ namespace collwire::sqlite {
 class SqliteFile final : public rows::RowSink {
 public:
     // Failed: `path` is no regular file, or its folder takes no file. A new file has mode 0600; one
-    // that was there keeps its mode. `has_detail`: also the tables and views that need it.
+    // that was there keeps its mode. `scope`: of its tables and views; with Detail also those of a
+    // report.
     [[nodiscard]] static Result<std::unique_ptr<SqliteFile>> create(const std::string &path,
-                                                                    bool has_detail);
+                                                                    rows::Scope scope);
     ~SqliteFile() override;
 
     void put_cells(const rows::TableInfo &table, std::span<const rows::Cell> cells) override;
@@ -51,9 +52,10 @@ private:
         std::uint64_t rows = 0;
     };
 
-    SqliteFile(std::string path, std::string partial_path, bool has_detail)
-        : path_(std::move(path)), partial_path_(std::move(partial_path)), has_detail_(has_detail) {}
+    SqliteFile(std::string path, std::string partial_path, rows::Scope scope)
+        : path_(std::move(path)), partial_path_(std::move(partial_path)), scope_(scope) {}
 
+    [[nodiscard]] bool has(rows::Scope scope) const;
     void open();
     void run(const std::string &sql);
     [[nodiscard]] Statement prepare(const std::string &sql);
@@ -66,7 +68,7 @@ private:
     HeldSignals signals_;
     std::string path_;
     std::string partial_path_; // empty: it is renamed
-    bool has_detail_;
+    rows::Scope scope_;
     std::unique_ptr<sqlite3, CloseDatabase> database_;
     std::map<const rows::TableInfo *, Table> tables_;
     std::optional<Error> failure_;

@@ -121,11 +121,25 @@ constexpr std::array VIEWS{
         FROM "operations" WHERE "last_rank" IS NOT NULL
         WINDOW "equal" AS (PARTITION BY "comm", "last_rank")) AS "last"
   GROUP BY "comm", "last_rank")"},
+    View{.name = "nic_rates",
+         .meaning = "Each port in each interval: GB/s sent and received, and the larger one as a "
+                    "share of the rate of its link in percent, the fullest port first.",
+         .scope = rows::Scope::Intervals,
+         .select = R"(
+  SELECT "interval", "begin_realtime_ns", "host", "device", "port",
+         1.0 * "tx_wire_bytes" / "length_ns" AS "tx_gb_a_second",
+         1.0 * "rx_wire_bytes" / "length_ns" AS "rx_gb_a_second",
+         8.0e5 * max("tx_wire_bytes", "rx_wire_bytes") / "length_ns" / nullif("rate_mbps", 0)
+             AS "percent"
+  FROM "interval_ports" JOIN (SELECT "interval", "begin_realtime_ns",
+       "end_realtime_ns" - "begin_realtime_ns" AS "length_ns" FROM "intervals")
+       USING ("interval")
+  ORDER BY "percent" DESC)"},
     View{.name = "last_to_start",
          .meaning = "The rank whose kernel started last on its GPU, of each operation with the "
                     "kernels of all ranks, and how long after the first. Times of hosts are not "
                     "aligned: compare within a host.",
-         .needs_detail = true,
+         .scope = rows::Scope::Detail,
          .select = R"(
   SELECT "operation", "comm", "op", "seq", "rank", "host", "after_first_ns"
   FROM (SELECT "operation", "operations"."comm", "operations"."op", "seq",

@@ -5,12 +5,14 @@
 #include <string_view>
 #include <vector>
 
+#include "correlate/rows/column.h"
+
 namespace collwire::sqlite {
 
 struct View {
     std::string_view name;
     std::string_view meaning;
-    bool needs_detail = false; // it reads a table that does
+    rows::Scope scope = rows::Scope::Report; // of the tables that it reads
     std::string_view select;
 };
 

@@ -63,7 +63,10 @@ class SqliteOutput(unittest.TestCase):
             self.assertIn(part, done.stderr)
 
     def test_file_documents_itself(self):
-        database = self.write("--detail")
+        for words in (("--detail",), ("--every", "1s")):
+            self.check_documentation(self.write(*words))
+
+    def check_documentation(self, database):
         documented = {}
         for table, column, unit, meaning, is_nullable in database.execute("SELECT * FROM columns"):
             documented.setdefault(table, []).append((column, is_nullable))
@@ -79,7 +82,10 @@ class SqliteOutput(unittest.TestCase):
         self.assertEqual(database.execute("PRAGMA user_version").fetchone(), (1,))
 
     def test_values_have_the_type_of_their_column(self):
-        database = self.write("--detail")
+        for words in (("--detail",), ("--every", "1s")):
+            self.check_types(self.write(*words))
+
+    def check_types(self, database):
         for table, in database.execute("SELECT table_name FROM tables").fetchall():
             for column in database.execute(f'PRAGMA table_info("{table}")').fetchall():
                 types = {kind for kind, in database.execute(f'SELECT DISTINCT typeof("{column[1]}") FROM "{table}"')} - {"null"}
@@ -88,10 +94,17 @@ class SqliteOutput(unittest.TestCase):
     def test_rows_are_those_of_the_schema(self):
         with open(os.path.join(ROOT, "docs", "rows.schema.json"), encoding="utf-8") as file:
             tables = json.load(file)["$defs"]
+        there = []
+        for words in (("--detail",), ("--every", "1s")):
+            database = self.write(*words)
+            database.row_factory = sqlite3.Row
+            names = [row["table_name"] for row in database.execute("SELECT table_name FROM tables")]
+            self.check_rows(database, {name: tables[name] for name in names})
+            there += names
+        self.assertEqual(there, list(tables))
+
+    def check_rows(self, database, tables):
         types = {"integer": int, "string": str, "null": type(None)}
-        database = self.write("--detail")
-        database.row_factory = sqlite3.Row
-        self.assertEqual([row["table_name"] for row in database.execute("SELECT table_name FROM tables")], list(tables))
         for name, schema in tables.items():
             for row in database.execute(f'SELECT * FROM "{name}"'):
                 self.assertEqual(row.keys(), schema["required"])
@@ -110,6 +123,9 @@ class SqliteOutput(unittest.TestCase):
                 rows = database.execute(f'SELECT * FROM "{name}"').fetchall()
                 self.assertEqual(len(rows) > 0, name != "last_to_start", name)  # no kernel was recorded
         self.assertIn("last_to_start", named)
+        database = self.write("--every", "1s")
+        self.assertEqual([name for name, in database.execute("SELECT view_name FROM views")], ["nic_rates"])
+        self.assertGreaterEqual(len(database.execute("SELECT * FROM nic_rates").fetchall()), 0)
 
     def test_without_detail_its_tables_are_absent(self):
         database = self.write()

@@ -69,6 +69,21 @@ TEST_F(MemoryNeed, MuchIsWarnedOf) {
     EXPECT_NE(warning->find("--last 60s"), std::string::npos);
 }
 
+TEST(MemoryNeedOfIntervals, DecidesHowManyAreReadAtOnce) {
+    EXPECT_EQ(intervals_at_once(1'000'000, 60, 0, 4), 4U) << "free memory is not known";
+    EXPECT_EQ(intervals_at_once(1'000'000, 60, 8ULL << 30, 4), 4U);
+    EXPECT_EQ(intervals_at_once(1'000'000, 60, 8ULL << 30, 128), 8U);
+    EXPECT_EQ(intervals_at_once(1'000'000'000, 60, 8ULL << 30, 8), 1U);
+    EXPECT_EQ(intervals_at_once(600'000'000, 60, 8ULL << 30, 8), 2U);
+    EXPECT_EQ(intervals_at_once(0, 0, 8ULL << 30, 0), 1U);
+    EXPECT_FALSE(memory_warning_of_interval(600'000'000, 60, 8ULL << 30));
+    const auto warning = memory_warning_of_interval(60'000'000'000, 60, 8ULL << 30);
+    ASSERT_TRUE(warning);
+    EXPECT_NE(warning->find("8.00 GiB are free. Fix, if it ends: a shorter interval"),
+              std::string::npos)
+        << *warning;
+}
+
 TEST(FreeMemory, IsThatOfTheMachineOrLess) {
     EXPECT_GT(free_memory_bytes(), 1U << 20);
     EXPECT_LT(free_memory_bytes(), 1ULL << 50);

@@ -32,7 +32,7 @@ struct SampleRow {
 template <> struct Declaration<SampleRow> {
     static constexpr std::string_view TABLE = "samples";
     static constexpr std::string_view MEANING = "For tests.";
-    static constexpr bool NEEDS_DETAIL = false;
+    static constexpr Scope SCOPE = Scope::Report;
     static constexpr std::tuple COLUMNS{
         COLUMN(SampleRow, count, Count, "A."),   COLUMN(SampleRow, rank, Number, "B."),
         COLUMN(SampleRow, host, Text, "C."),     COLUMN(SampleRow, name, Text, "D."),

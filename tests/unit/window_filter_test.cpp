@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <random>
 #include <set>
@@ -152,7 +153,31 @@ std::vector<std::vector<std::byte>> bytes_where(const std::vector<Taken> &record
     return bytes;
 }
 
-void compare(const std::vector<Taken> &all, const Chosen &chosen, const Window &window) {
+// What a window gets of a recording: counters without a sample before it start with it, where all
+// that they counted was sampled later.
+std::vector<Taken> with_moved_starts(std::vector<Taken> all, const Chosen &chosen,
+                                     const Window &window) {
+    const std::uint64_t from_ns = window.from_ns - REALTIME_NS + START_NS;
+    if (!window.ends_counters_inside || from_ns - START_NS > (INTERVALS_BEFORE - 1) * S)
+        return all;
+    std::set<std::uint32_t> with_start;
+    for (const Taken &record : chosen.records)
+        if (record.header.kind == CW_KIND_QP_WIRE && record.header.time_ns < from_ns)
+            with_start.insert(record_as<cw_qp_wire>(record.bytes).key.qpn);
+    for (Taken &record : all) {
+        if (record.header.kind != CW_KIND_QP_WIRE || record.header.time_ns < from_ns)
+            continue;
+        auto wire = record_as<cw_qp_wire>(record.bytes);
+        if (with_start.contains(wire.key.qpn))
+            continue;
+        wire.counters.tx.first_ns = from_ns;
+        std::memcpy(record.bytes.data(), &wire, sizeof(wire));
+    }
+    return all;
+}
+
+void compare(const std::vector<Taken> &recorded, const Chosen &chosen, const Window &window) {
+    const std::vector<Taken> all = with_moved_starts(recorded, chosen, window);
     const auto is_inside = [&](const cw_header &header) {
         return record_class(header.kind) != RecordClass::State &&
                window.contains(realtime_ns(header.time_ns));
@@ -169,7 +194,8 @@ void compare(const std::vector<Taken> &all, const Chosen &chosen, const Window &
             first_ns.try_emplace(record_as<cw_qp_wire>(record.bytes).key.qpn,
                                  record.header.time_ns);
     std::erase_if(first_ns, [&](const auto &first) {
-        return realtime_ns(first.second) - window.to_ns > INTERVALS_AFTER * S;
+        return window.ends_counters_inside ||
+               realtime_ns(first.second) - window.to_ns > INTERVALS_AFTER * S;
     });
     std::map<std::uint32_t, std::uint64_t> after_ns;
     for (const Taken &record : chosen.records)
@@ -223,6 +249,7 @@ TEST(WindowFilters, EqualASelectionOfAllRecords) {
         Window window;
         window.from_ns = REALTIME_NS + 2 * S + random() % (SECONDS * S);
         window.to_ns = random() % 4 == 0 ? UINT64_MAX : window.from_ns + 1 + random() % (20 * S);
+        window.ends_counters_inside = random() % 3 == 0;
         const Chosen chosen = chosen_of(file, window);
         SCOPED_TRACE(testing::Message() << i << ": " << window.from_ns - REALTIME_NS << " to "
                                         << window.to_ns - REALTIME_NS);

@@ -119,6 +119,7 @@ Examples:
   collwire report captures/ --json report.json --detail
   collwire report captures/ --sqlite report.sqlite             tables for SQL
   collwire report captures/ --job 4711 --from 03:10 --to 03:15  local time; 03:10Z is UTC
+  collwire report captures/ --every 10s                        when did it become slow, and where
   collwire report captures/ --find 'WorkNCCL(SeqNum=...)'      a line of PyTorch's watchdog
   collwire report today/ --against yesterday/                  what is different, causes first
 

@@ -16,6 +16,14 @@ namespace {
 // Of jobs of 16 to 8,192 ranks (docs/scale.md).
 constexpr std::uint64_t LEAST_BYTES = 55, MOST_BYTES = 110;
 
+// Intervals may have more records than the average, and each has the state before it, too.
+constexpr std::uint64_t OF_INTERVAL = 3;
+constexpr std::size_t MOST_AT_ONCE = 8;
+
+std::uint64_t interval_bytes(std::uint64_t records, std::size_t n_intervals) {
+    return records / std::max<std::size_t>(n_intervals, 1) * OF_INTERVAL * MOST_BYTES;
+}
+
 std::optional<std::uint64_t> number_in(const std::string &path) {
     std::ifstream file(path);
     std::uint64_t value = 0;
@@ -88,6 +96,26 @@ std::optional<std::string> memory_warning(std::uint64_t records, std::uint64_t f
                        "a machine with more memory. `collwire diagnose` needs less than 100 MiB",
                        report::grouped(records), report::human_bytes(records * LEAST_BYTES),
                        report::human_bytes(records * MOST_BYTES), report::human_bytes(free_bytes));
+}
+
+std::optional<std::string> memory_warning_of_interval(std::uint64_t records,
+                                                      std::size_t n_intervals,
+                                                      std::uint64_t free_bytes) {
+    const std::uint64_t need_bytes = interval_bytes(records, n_intervals);
+    if (free_bytes == 0 || need_bytes < free_bytes)
+        return std::nullopt;
+    return fmt::format("an interval may need {} of memory, and {} are free. Fix, if it ends: a "
+                       "shorter interval, one job (--job), or a machine with more memory",
+                       report::human_bytes(need_bytes), report::human_bytes(free_bytes));
+}
+
+std::size_t intervals_at_once(std::uint64_t records, std::size_t n_intervals,
+                              std::uint64_t free_bytes, std::size_t cpus) {
+    const std::size_t most = std::clamp<std::size_t>(cpus, 1, MOST_AT_ONCE);
+    const std::uint64_t each_bytes = interval_bytes(records, n_intervals);
+    if (free_bytes == 0 || each_bytes == 0)
+        return most;
+    return std::clamp<std::size_t>(free_bytes / each_bytes, 1, most);
 }
 
 } // namespace collwire::cli

@@ -2,6 +2,7 @@
 // Whether a reader that keeps everything of captures fits into memory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,5 +24,14 @@ namespace collwire::cli {
 // One line if so many records may not fit into `free_bytes` (0: not known).
 [[nodiscard]] std::optional<std::string> memory_warning(std::uint64_t records,
                                                         std::uint64_t free_bytes);
+
+// Likewise, for a reader of one of so many intervals of them.
+[[nodiscard]] std::optional<std::string> memory_warning_of_interval(std::uint64_t records,
+                                                                    std::size_t n_intervals,
+                                                                    std::uint64_t free_bytes);
+
+// How many intervals to read at once: one for each CPU, eight at most, as far as memory is free.
+[[nodiscard]] std::size_t intervals_at_once(std::uint64_t records, std::size_t n_intervals,
+                                            std::uint64_t free_bytes, std::size_t cpus);
 
 } // namespace collwire::cli

@@ -83,6 +83,7 @@ struct ReportCommand {
     std::string json;                 // empty: none; "-": standard output
     std::string sqlite;               // empty: none
     std::string find;                 // empty: none
+    std::string every;                // a duration; empty: one report of everything
     std::vector<std::string> against; // empty: none
     Selection against_selection;
     std::size_t rows = 20;

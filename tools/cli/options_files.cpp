@@ -163,6 +163,14 @@ void add_report(CLI::App &app, std::optional<Command> &chosen) {
                      "With --against: the earlier run before this time")
         ->type_name("TIME")
         ->needs(against);
+    verb->add_option(
+            "--every", command->every,
+            "Print a line for each interval of this length (10s, 1m): operations, bytes by "
+            "tier, the busiest NIC, waits, late ranks, port incidents; nothing else. Reads "
+            "captures of any length (docs/intervals.md)")
+        ->type_name("DURATION")
+        ->excludes("--find")
+        ->excludes(against);
     verb->add_option("--rows", command->rows, "Rows of long tables, 1 or more")
         ->type_name("N")
         ->capture_default_str()

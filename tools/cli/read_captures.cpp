@@ -23,8 +23,10 @@ namespace collwire::cli {
 
 namespace {
 
-void complain(std::string_view verb, std::string_view message) {
-    print_error("collwire {}: {}\n", verb, message);
+Complain complain_as(std::string_view verb) {
+    return [verb = std::string(verb)](const std::string &, const std::string &message) {
+        print_error("collwire {}: {}\n", verb, message);
+    };
 }
 
 model::SegmentOrder order_of(const std::string &path) {
@@ -55,18 +57,18 @@ std::vector<std::string> paths_of(const std::vector<ChosenCapture> &captures) {
     return files;
 }
 
-void refuse(std::string_view verb, const std::string &path, const Error &failure,
+void refuse(const Complain &complain, const std::string &path, const Error &failure,
             model::Ingest &ingest) {
-    complain(verb, failure.message);
+    complain(path, failure.message);
     ingest.unreadable(path, failure.message.substr(path.size() + std::strlen(": ")));
 }
 
 // False: the file was not used.
-bool read(std::string_view verb, const std::string &path, const capture::Window *window,
+bool read(const Complain &complain, const std::string &path, const capture::Window *window,
           WindowCounts &counts, model::Ingest &ingest) {
     auto file = FileInParts::open(path);
     if (!file) {
-        refuse(verb, path, file.failure(), ingest);
+        refuse(complain, path, file.failure(), ingest);
         return false;
     }
     ingest.begin_capture(path);
@@ -75,13 +77,13 @@ bool read(std::string_view verb, const std::string &path, const capture::Window 
                                        ingest.add(header, record);
                                    });
     if (!summary) {
-        complain(verb, fmt::format("{}: {}", path, summary.failure().message));
+        complain(path, fmt::format("{}: {}", path, summary.failure().message));
         ingest.fail_capture(summary.failure().message);
         return false;
     }
     const bool used = ingest.end_capture(*summary);
     if (summary->cut || !used)
-        complain(verb, fmt::format("{}: {}", path, how_used(*summary, used)));
+        complain(path, fmt::format("{}: {}", path, how_used(*summary, used)));
     return used;
 }
 
@@ -159,7 +161,7 @@ Result<ChosenCaptures> choose_captures(const std::vector<std::string> &paths,
         });
     }
     chosen.all = chosen.captures;
-    if (!selection.has_window() && part != Part::Tail)
+    if (!selection.has_window() && part == Part::Selected)
         return chosen;
     const std::vector<std::string> files = paths_of(chosen.captures);
     FindStart find_start;
@@ -168,7 +170,8 @@ Result<ChosenCaptures> choose_captures(const std::vector<std::string> &paths,
     auto selected = select_window(selection, files, find_start);
     if (!selected)
         return selected.failure();
-    if (!selection.has_window() && selected->facts.from_ns <= selected->facts.recorded_from_ns)
+    if (part == Part::Tail && !selection.has_window() &&
+        selected->facts.from_ns <= selected->facts.recorded_from_ns)
         return chosen; // the tail is everything
     std::erase_if(chosen.captures, [&](const ChosenCapture &capture) {
         return selected->left_out.contains(capture.path);
@@ -178,19 +181,33 @@ Result<ChosenCaptures> choose_captures(const std::vector<std::string> &paths,
     return chosen;
 }
 
+ChosenCaptures narrowed(const ChosenCaptures &chosen, const capture::Window &part) {
+    ChosenCaptures narrow = chosen;
+    narrow.selected = std::make_shared<const Selected>(narrowed(*chosen.selected, part));
+    std::erase_if(narrow.captures, [&](const ChosenCapture &capture) {
+        return narrow.selected->left_out.contains(capture.path);
+    });
+    return narrow;
+}
+
 Result<IngestedCaptures> ingest(std::string_view verb, const ChosenCaptures &chosen,
+                                model::Ingest &into) {
+    const std::uint64_t records =
+        count_records(chosen, chosen.selected ? &chosen.selected->window : nullptr);
+    if (const auto warning = memory_warning(records, free_memory_bytes()))
+        print_error("collwire {}: {}\n", verb, *warning);
+    return ingest(complain_as(verb), chosen, into);
+}
+
+Result<IngestedCaptures> ingest(const Complain &complain, const ChosenCaptures &chosen,
                                 model::Ingest &ingest) {
     IngestedCaptures into;
     for (const auto &refused : chosen.refused)
-        refuse(verb, refused.path, refused.failure, ingest);
+        refuse(complain, refused.path, refused.failure, ingest);
     WindowCounts counts;
     const Selected *selected = chosen.selected.get();
-    const std::uint64_t records =
-        count_records(chosen, selected == nullptr ? nullptr : &selected->window);
-    if (const auto warning = memory_warning(records, free_memory_bytes()))
-        complain(verb, *warning);
     for (const ChosenCapture &capture : chosen.captures)
-        into.used += read(verb, capture.path, selected == nullptr ? nullptr : &selected->window,
+        into.used += read(complain, capture.path, selected == nullptr ? nullptr : &selected->window,
                           counts, ingest)
                          ? 1
                          : 0;
@@ -209,7 +226,7 @@ Result<IngestedCaptures> ingest_all(std::string_view verb, const std::vector<std
     const auto chosen = choose_captures(paths, selection);
     if (!chosen) {
         for (const auto &refused : expand_captures(paths).refused)
-            refuse(verb, refused.path, refused.failure, into);
+            refuse(complain_as(verb), refused.path, refused.failure, into);
         return chosen.failure();
     }
     return ingest(verb, *chosen, into);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,7 @@ struct Selected;
 
 enum class Part {
     Selected, // all of it
+    Windowed, // likewise, as a window also where no time is given
     Tail,     // the end of it, which shows where each rank stood
 };
 
@@ -51,6 +53,9 @@ struct ChosenCaptures {
                                                      Part part = Part::Selected,
                                                      std::uint64_t margin_ns = 0);
 
+// Of windowed ones.
+[[nodiscard]] ChosenCaptures narrowed(const ChosenCaptures &chosen, const capture::Window &part);
+
 struct IngestedCaptures {
     bool all_used = false; // false: some file was refused, which is said on standard error
     std::size_t used = 0;
@@ -60,6 +65,12 @@ struct IngestedCaptures {
 // Messages are in the name of `verb`. BadInput: nothing is in the window.
 [[nodiscard]] Result<IngestedCaptures> ingest(std::string_view verb, const ChosenCaptures &chosen,
                                               model::Ingest &ingest);
+
+// Gets messages, without "collwire VERB: ", and the capture that each is about.
+using Complain = std::function<void(const std::string &path, const std::string &message)>;
+// Likewise, without a warning of too little memory.
+[[nodiscard]] Result<IngestedCaptures> ingest(const Complain &complain,
+                                              const ChosenCaptures &chosen, model::Ingest &ingest);
 
 // Both.
 [[nodiscard]] Result<IngestedCaptures> ingest_all(std::string_view verb,

@@ -8,20 +8,14 @@
 
 #include "base/time_text.h"
 #include "base/units.h"
-#include "correlate/capture/survey.h"
 #include "correlate/report/units.h"
 #include "tools/cli/read_file.h"
 
 namespace collwire::cli {
 namespace {
 
-struct Surveyed {
-    std::string path;
-    capture::Survey survey;
-};
-
-std::vector<Surveyed> survey_all(const std::vector<std::string> &files) {
-    std::vector<Surveyed> surveyed;
+std::vector<SurveyedCapture> survey_all(const std::vector<std::string> &files) {
+    std::vector<SurveyedCapture> surveyed;
     for (const std::string &path : files) {
         auto file = FileInParts::open(path);
         if (!file)
@@ -38,16 +32,16 @@ std::vector<Surveyed> survey_all(const std::vector<std::string> &files) {
 
 // A segment is left out where a later one of its recording starts before the window, and where it
 // starts after the window.
-std::set<std::string> left_out(const std::vector<Surveyed> &surveyed,
+std::set<std::string> left_out(const std::vector<SurveyedCapture> &surveyed,
                                const capture::Window &window) {
     std::map<std::uint64_t, std::uint32_t> first_needed; // by recording: segment
-    for (const Surveyed &one : surveyed)
+    for (const SurveyedCapture &one : surveyed)
         if (one.survey.begin_ns <= window.from_ns) {
             std::uint32_t &first = first_needed[one.survey.session_id];
             first = std::max(first, one.survey.segment);
         }
     std::set<std::string> paths;
-    for (const Surveyed &one : surveyed) {
+    for (const SurveyedCapture &one : surveyed) {
         const auto first = first_needed.find(one.survey.session_id);
         if ((first != first_needed.end() && one.survey.segment < first->second) ||
             one.survey.begin_ns >= window.to_ns)
@@ -56,14 +50,24 @@ std::set<std::string> left_out(const std::vector<Surveyed> &surveyed,
     return paths;
 }
 
+// What follows from the window.
+void set_captures(Selected &selected) {
+    model::WindowFacts &facts = selected.facts;
+    facts.local =
+        fmt::format("{} to {}", local_time_text(facts.from_ns), local_time_text(facts.to_ns));
+    selected.left_out = left_out(selected.surveyed, selected.window);
+    facts.segments_left_out = selected.left_out.size();
+}
+
 } // namespace
 
 Result<Selected> select_window(const Selection &selection, const std::vector<std::string> &files,
                                const FindStart &find_start) {
-    const std::vector<Surveyed> surveyed = survey_all(files);
     Selected selected;
+    selected.surveyed = survey_all(files);
+    const std::vector<SurveyedCapture> &surveyed = selected.surveyed;
     TimeRange range{UINT64_MAX, 0};
-    for (const Surveyed &one : surveyed) {
+    for (const SurveyedCapture &one : surveyed) {
         range.begin_ns = std::min(range.begin_ns, one.survey.begin_ns);
         range.end_ns = std::max(range.end_ns, one.survey.end_ns);
     }
@@ -109,11 +113,17 @@ Result<Selected> select_window(const Selection &selection, const std::vector<std
         facts.to_ns = window.to_ns;
         return nothing_inside(selected);
     }
-    facts.local =
-        fmt::format("{} to {}", local_time_text(facts.from_ns), local_time_text(facts.to_ns));
-    selected.left_out = left_out(surveyed, window);
-    facts.segments_left_out = selected.left_out.size();
+    set_captures(selected);
     return selected;
+}
+
+Selected narrowed(const Selected &selected, const capture::Window &part) {
+    Selected narrow = selected;
+    narrow.window = part;
+    narrow.facts.from_ns = std::max(part.from_ns, selected.facts.from_ns);
+    narrow.facts.to_ns = std::min(part.to_ns, selected.facts.to_ns);
+    set_captures(narrow);
+    return narrow;
 }
 
 Error nothing_inside(const Selected &selected) {

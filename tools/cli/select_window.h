@@ -9,15 +9,22 @@
 #include <vector>
 
 #include "base/result.h"
+#include "correlate/capture/survey.h"
 #include "correlate/capture/window_filter.h"
 #include "correlate/model/model.h"
 #include "tools/cli/read_captures.h"
 
 namespace collwire::cli {
 
+struct SurveyedCapture {
+    std::string path;
+    capture::Survey survey;
+};
+
 struct Selected {
     capture::Window window;
     model::WindowFacts facts;
+    std::vector<SurveyedCapture> surveyed;
     // Captures of which nothing is needed: each later segment has the whole state at its start.
     std::set<std::string> left_out;
 };
@@ -30,6 +37,9 @@ using FindStart = std::function<std::uint64_t(std::uint64_t to_ns)>;
 [[nodiscard]] Result<Selected> select_window(const Selection &selection,
                                              const std::vector<std::string> &files,
                                              const FindStart &find_start = {});
+
+// Of the same captures a part of the window.
+[[nodiscard]] Selected narrowed(const Selected &selected, const capture::Window &part);
 
 // One line with the window and the times that the captures cover.
 [[nodiscard]] Error nothing_inside(const Selected &selected);

@@ -32,6 +32,7 @@
 #include "tools/cli/private_file.h"
 #include "tools/cli/read_captures.h"
 #include "tools/cli/report_against.h"
+#include "tools/cli/report_intervals.h"
 #include "tools/cli/topology_file.h"
 #include "tools/cli/verbs.h"
 
@@ -69,7 +70,8 @@ report::TextOptions text_options(std::size_t rows, std::vector<std::string> verd
 
 // A signal while it writes takes effect after the unfinished file is removed.
 Result<void> write_sqlite_file(const model::Model &model, const ReportCommand &command) {
-    auto file = sqlite::SqliteFile::create(command.sqlite, command.detail);
+    auto file = sqlite::SqliteFile::create(command.sqlite, command.detail ? rows::Scope::Detail
+                                                                          : rows::Scope::Report);
     if (!file)
         return std::move(file).failure();
     tabulate::tabulate(model, command.detail, **file);
@@ -199,6 +201,11 @@ int run_report(const ReportCommand &command) {
 
     if (!command.against.empty())
         return run_against(command, topology ? &*topology : nullptr, text_options(0, {}).width);
+    if (!command.every.empty()) {
+        const report::TextOptions text = text_options(0, {});
+        return run_intervals(command, topology ? &*topology : nullptr,
+                             {.width = text.width, .color = text.color});
+    }
 
     model::Ingest ingest;
     auto read = ingest_all("report", command.paths, command.selection, ingest);
