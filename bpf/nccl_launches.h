@@ -279,6 +279,7 @@ static __noinline struct cw_nccl_comm_entry *begin_launch(struct ops_walk *w, st
 	}
 	w->generation_ns = entry->generation_ns;
 	w->proxy_ops = entry->proxy_ops;
+	w->is_local = !for_proxies;
 	begin_ops(w);
 	if (for_proxies) {
 		w->posted_early = posted_early;
@@ -313,7 +314,8 @@ static __noinline long emit_launch(struct ops_walk *w, bool known)
 	r->plan = w->plan;
 	r->shape = known ? w->hash : 0;
 	if (read_launched(w->comm, &launched)) {
-		r->launched = launched;
+		/* hostStreamPlanTask counts the plan's own after its first instruction. */
+		r->launched = launched + (w->is_local ? w->n_colls : 0);
 		r->flags |= CW_NCCL_LAUNCH_LAUNCHED;
 	}
 	if (w->plan && READ_FIELD(persistent, w->plan, plan_persistent) && persistent)

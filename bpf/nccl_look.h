@@ -69,6 +69,8 @@ static __always_inline long look_at_lists(struct ops_walk *w, __u8 *task,
 	}
 	if (listed == NEXT_TASK) {
 		w->n_tasks++;
+		if (w->is_local && w->queue == QUEUE_COLLS + 1)
+			w->n_colls++;
 		w->hash = mix_listed(w, task);
 		keep_task(w, hash_of_listed(w, task));
 		step_over_listed(w, task);

@@ -84,7 +84,10 @@ struct ops_walk {
 	__u32 first_proxy;
 	__u32 own_proxy;
 	__u32 proxy_index;
-	__u32 in_list; /* operations left from the next one on, as NCCL says */
+	union {
+		__u32 in_list; /* operations left from the next one on, as NCCL says */
+		__u32 n_colls; /* in a launch without a network part */
+	};
 	__u32 n_ops;
 	__u32 n_tasks;
 	__u32 n_all_ops; /* counted by the first walk */
@@ -100,10 +103,11 @@ struct ops_walk {
 	__u8 unread;	   /* a connection */
 	__u8 posted_early; /* operations that no list contains any more */
 	__u8 over;
-	__u8 is_long;	  /* the list */
-	__u8 descends;	  /* the list, in its addresses */
-	__u8 is_run;	  /* of proxies */
-	__u8 unread_read; /* enum cw_nccl_read: the last that failed, at unread_at */
+	__u8 is_long;	   /* the list */
+	__u8 descends;	   /* the list, in its addresses */
+	__u8 is_run : 1;   /* of proxies */
+	__u8 is_local : 1; /* from hostStreamPlanTask */
+	__u8 unread_read;  /* enum cw_nccl_read: the last that failed, at unread_at */
 	struct cw_nccl_task_ref tasks[CW_NCCL_MORE_TASKS];
 };
 
@@ -118,6 +122,7 @@ static __always_inline void begin_ops(struct ops_walk *w)
 	w->n_ops = 0;
 	w->n_tasks = 0;
 	w->n_kept = 0;
+	w->n_colls = 0;
 	w->over = 0;
 	w->queue = 0;
 	w->listed = 0;

@@ -19,6 +19,7 @@ import double_job
 import identity_truth
 import join_truth
 import nccl_log
+import numbers_truth
 import options_truth
 
 RANKS = 4
@@ -52,7 +53,8 @@ def check_case(arguments, case, library, directory):
         line, of_join = join_truth.judge(case, report, jobs, doubles, identity_truth.same_node(jobs, case.ranks_per_node), processes,
                                            report["loss"]["entries"])
         of_case, of_options = options_truth.compare(case, report, jobs, doubles, processes, version, identity_truth.Truth(doubles).with_groups)
-        line, problems = line + of_case, problems + of_join + of_options
+        of_window, of_numbers = numbers_truth.compare(arguments.collwire, f"{directory}/capture", report, version, must_have_numbers=case.name == "one-node")
+        line, problems = f"{line}{of_case}, {of_window} numbers of a part", problems + of_join + of_options + of_numbers
     print(f"{arguments.version} {line}; {comms} communicators; {connections} connections as NCCL prints them; {control} ({time.monotonic() - begin:.0f} s)",
           flush=True)
     return [f"{case.name}: {problem}" for problem in problems]

@@ -31,7 +31,7 @@ private:
         std::uint64_t steps_at = 0;
         bool is_send = false;
         bool is_derived = false;
-        std::set<std::uint64_t> data, others; // addresses of queue pairs
+        std::set<std::uint64_t> data{}, others{}; // addresses of queue pairs
     };
 
     struct Process {
