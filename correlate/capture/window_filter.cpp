@@ -138,7 +138,7 @@ bool WindowFilter::needs(const BlockHeader &block) {
 }
 
 bool WindowFilter::is_shortly_after(std::uint64_t time_ns) const {
-    return !window_.ends_counters_inside && time_ns >= to_ns() &&
+    return !window_.is_one_of_many && time_ns >= to_ns() &&
            time_ns - to_ns() <= INTERVALS_AFTER * interval_ns_;
 }
 
@@ -147,7 +147,7 @@ void WindowFilter::add(const cw_header &header, ByteSpan record, const RecordVis
         return add_node(record, visit);
     if (header.kind == CW_KIND_CLOCK) {
         const auto clock = record_as<cw_clock>(record);
-        if (clock.realtime_ns != 0) {
+        if (clock.realtime_ns != 0 && !(window_.is_one_of_many && has_clock_)) {
             realtime_minus_monotonic_ns_ =
                 static_cast<std::int64_t>(clock.realtime_ns - header.time_ns);
             has_clock_ = true;
@@ -169,7 +169,7 @@ void WindowFilter::add(const cw_header &header, ByteSpan record, const RecordVis
 
 void WindowFilter::add_node(ByteSpan record, const RecordVisitor &visit) {
     const auto node = record_as<cw_node>(record);
-    if (node.realtime_ns != 0) {
+    if (node.realtime_ns != 0 && !(window_.is_one_of_many && has_clock_)) {
         realtime_minus_monotonic_ns_ =
             static_cast<std::int64_t>(node.realtime_ns - node.header.time_ns);
         has_clock_ = true;
@@ -193,6 +193,11 @@ void WindowFilter::add_node(ByteSpan record, const RecordVisitor &visit) {
 void WindowFilter::add_state(const cw_header &header, ByteSpan record, const RecordVisitor &visit) {
     if (header.time_ns >= to_ns() && !describes_earlier(header.kind))
         return;
+    if (header.kind == CW_KIND_NCCL_COMM) {
+        const auto comm = record_as<cw_nccl_comm>(record);
+        if ((comm.flags & CW_NCCL_COMM_CREATED) == 0)
+            joined_late_.insert(comm.tgid);
+    }
     // A recording that starts inside the window is whole.
     const bool is_before = header.time_ns < from_ns() && node_ns_ < from_ns();
     if (!is_before || !(is_queue_pair(header.kind) || header.kind == CW_KIND_NCCL_COMM ||
@@ -277,9 +282,11 @@ void WindowFilter::move_starts(std::vector<std::uint64_t> &record) const {
     }
 }
 
-// Of one without a sample before the window: a recording samples all sockets when it starts.
-bool WindowFilter::is_new_socket(std::uint32_t kind) const {
-    return kind == CW_KIND_TCP_SOCKET && node_ns_ != 0 &&
+// Of one without a sample before the window: a recording samples all sockets of the processes that
+// it finds when it starts.
+bool WindowFilter::is_new_socket(const cw_header &header, ByteSpan record) const {
+    return header.kind == CW_KIND_TCP_SOCKET && node_ns_ != 0 &&
+           !joined_late_.contains(record_as<cw_tcp_socket>(record).tgid) &&
            from_ns() - std::min(from_ns(), node_ns_) <= (INTERVALS_BEFORE - 1) * interval_ns_;
 }
 
@@ -313,9 +320,9 @@ void WindowFilter::add_counter(const cw_header &header, ByteSpan record,
     if (!has_start && !seen_.contains(key) && header.kind != CW_KIND_NCCL_STEPS &&
         !starts_inside(header, record))
         ++without_start_;
-    const bool is_first = window_.ends_counters_inside && !has_start && !seen_.contains(key);
+    const bool is_first = window_.is_one_of_many && !has_start && !seen_.contains(key);
     release(visit);
-    if (is_first && is_new_socket(header.kind))
+    if (is_first && is_new_socket(header, record))
         emit(unused_socket(record, std::max(from_ns(), begin_ns_)), visit);
     else if (is_first)
         without_sample_.insert(key);

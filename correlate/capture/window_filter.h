@@ -21,9 +21,11 @@ namespace collwire::capture {
 struct Window {
     std::uint64_t from_ns = 0;
     std::uint64_t to_ns = UINT64_MAX;
-    // Counters end with their last sample inside it, and what was counted shortly before it and not
-    // sampled until then is inside: windows that follow each other share no bytes, and miss none.
-    bool ends_counters_inside = false;
+    // Of windows that follow each other: they share no record and no counted byte, and miss none.
+    // Counters end with their last sample inside; what was counted shortly before the window and
+    // not sampled until then is inside. The clock is that of the capture's first reading, and does
+    // not step.
+    bool is_one_of_many = false;
     [[nodiscard]] bool contains(std::uint64_t realtime_ns) const {
         return from_ns <= realtime_ns && realtime_ns < to_ns;
     }
@@ -36,7 +38,8 @@ inline constexpr std::uint64_t INTERVALS_BEFORE = 10;
 inline constexpr std::uint64_t INTERVALS_AFTER = 2;
 inline constexpr std::uint64_t DEFAULT_INTERVAL_NS = 1'000'000'000;
 
-// Of one capture. The node's clock is taken by the newest reading of CLOCK_REALTIME in the file.
+// Of one capture. The node's clock is taken by the newest reading of CLOCK_REALTIME in the file,
+// or, of one of many windows, by the first.
 class WindowFilter {
 public:
     explicit WindowFilter(const Window &window) : window_(window) {}
@@ -77,7 +80,8 @@ private:
                                      std::span<const std::byte> record) const;
     void move_start(std::vector<std::uint64_t> &record, std::size_t offset) const;
     void move_starts(std::vector<std::uint64_t> &record) const;
-    [[nodiscard]] bool is_new_socket(std::uint32_t kind) const;
+    [[nodiscard]] bool is_new_socket(const cw_header &header,
+                                     std::span<const std::byte> record) const;
     void forget_counters(const Key &prefix);
     void release(const RecordVisitor &visit);
 
@@ -88,11 +92,12 @@ private:
     std::uint64_t begin_ns_ = 0; // likewise, for who reads the window; 0: there, too
     std::uint64_t interval_ns_ = DEFAULT_INTERVAL_NS;
     bool is_released_ = false;
-    std::map<Key, Held> held_;     // communicators and queue pairs
-    std::map<Key, Stored> before_; // the newest sample of each counter, up to the window
-    std::set<Key> after_;          // counters with a sample after the window
-    std::set<Key> seen_;           // counters with a sample up to the window's end
-    std::set<Key> without_sample_; // those with none before it; if counters end inside
+    std::map<Key, Held> held_;            // communicators and queue pairs
+    std::map<Key, Stored> before_;        // the newest sample of each counter, up to the window
+    std::set<Key> after_;                 // counters with a sample after the window
+    std::set<Key> seen_;                  // counters with a sample up to the window's end
+    std::set<std::uint32_t> joined_late_; // processes with communicators from before the recording
+    std::set<Key> without_sample_;        // those with none before it; if counters end inside
     std::uint64_t records_inside_ = 0, without_start_ = 0;
 };
 

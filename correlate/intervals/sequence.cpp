@@ -6,6 +6,11 @@
 #include <fmt/format.h>
 
 namespace collwire::intervals {
+namespace {
+
+constexpr std::uint64_t LEAST_LENGTH_NS = 2'000'000'000; // of the first and the last one
+
+} // namespace
 
 Result<std::vector<Bounds>> divide(const Bounds &whole, std::uint64_t every_ns) {
     if (every_ns < LEAST_EVERY_NS)
@@ -28,6 +33,16 @@ Result<std::vector<Bounds>> divide(const Bounds &whole, std::uint64_t every_ns) 
         all.push_back({begin_ns, end_ns});
         begin_ns = end_ns;
     }
+    // A second of bytes in an interval of a millisecond is no rate.
+    const std::uint64_t least_ns = std::min(LEAST_LENGTH_NS, every_ns / 2);
+    if (all.size() > 1 && all.back().end_ns - all.back().begin_ns < least_ns) {
+        all[all.size() - 2].end_ns = all.back().end_ns;
+        all.pop_back();
+    }
+    if (all.size() > 1 && all.front().end_ns - all.front().begin_ns < least_ns) {
+        all[1].begin_ns = all.front().begin_ns;
+        all.erase(all.begin());
+    }
     return all;
 }
 
@@ -47,7 +62,6 @@ void Sequence::add(Interval &interval) {
         row.interval = number;
     for (rows::IntervalPortRow &row : interval.ports)
         row.interval = number;
-    std::map<Comm, Edges> edges;
     for (std::size_t i = 0; i < interval.comms.size(); ++i) {
         rows::IntervalCommRow &row = interval.comms[i];
         row.interval = number;
@@ -58,9 +72,8 @@ void Sequence::add(Interval &interval) {
             row.collectives -= both;
             interval.row.collectives -= std::min(interval.row.collectives, both);
         }
-        edges[comm] = interval.edges[i];
+        before_[comm] = interval.edges[i];
     }
-    before_ = std::move(edges);
 }
 
 } // namespace collwire::intervals

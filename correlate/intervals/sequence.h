@@ -21,7 +21,8 @@ inline constexpr std::uint64_t LEAST_EVERY_NS = 1'000'000'000;
 inline constexpr std::uint64_t MOST_INTERVALS = 10'000;
 
 // Intervals of `every_ns`, whose bounds are multiples of it, so that UTC shows round times: the
-// first and the last one may be shorter. Usage: an interval is too short, or there are too many.
+// first and the last one may be shorter, or, in place of less than 2 s, longer. Usage: an interval
+// is too short, or there are too many.
 [[nodiscard]] Result<std::vector<Bounds>> divide(const Bounds &whole, std::uint64_t every_ns);
 
 // Takes intervals in the order of time.
@@ -33,7 +34,7 @@ public:
 private:
     using Comm = std::pair<std::string, std::uint64_t>; // hash, ranks
     std::uint64_t next_ = 0;
-    std::map<Comm, Edges> before_; // of the last one
+    std::map<Comm, Edges> before_; // where it last had operations
 };
 
 } // namespace collwire::intervals

@@ -253,10 +253,9 @@ private:
         row.port_incidents = incidents.size();
         row.worst_incident = if_any(report::incidents_line(model_, incidents));
         for (const nccl::NcclError &error : nccl_.errors) {
-            const std::uint64_t realtime_ns =
-                model_.hosts[model_.sessions[error.session].host].realtime_ns(error.time_ns);
+            const model::Session &session = model_.sessions[error.session];
             row.errors +=
-                realtime_ns >= row.begin_realtime_ns && realtime_ns < row.end_realtime_ns ? 1 : 0;
+                error.time_ns >= session.begin_ns && error.time_ns < session.end_ns ? 1 : 0;
         }
     }
 

@@ -8,7 +8,7 @@
 namespace collwire::tabulate {
 
 // `model`: joined, of that part of the captures alone, where counters end inside it
-// (capture::Window::ends_counters_inside).
+// (capture::Window::is_one_of_many).
 [[nodiscard]] intervals::Interval rows_of_interval(const model::Model &model,
                                                    const intervals::Bounds &bounds);
 

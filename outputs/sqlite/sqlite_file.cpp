@@ -162,6 +162,11 @@ bool SqliteFile::is_stopped() const {
     return failure_.has_value() || is_interrupted_;
 }
 
+bool SqliteFile::should_stop() {
+    is_interrupted_ = is_interrupted_ || signals_.has_come();
+    return is_stopped();
+}
+
 void SqliteFile::bind(sqlite3_stmt *statement, int place, const rows::Cell &cell) {
     if (const auto *number = std::get_if<std::uint64_t>(&cell)) {
         // SQLite's integers have a sign.

@@ -33,6 +33,8 @@ public:
 
     void put_cells(const rows::TableInfo &table, std::span<const rows::Cell> cells) override;
     [[nodiscard]] bool is_stopped() const override;
+    // The same, after a look for a signal: for who puts few rows.
+    [[nodiscard]] bool should_stop();
     // A signal asked to stop.
     [[nodiscard]] bool is_interrupted() const { return is_interrupted_; }
 

@@ -29,6 +29,11 @@ TEST(Intervals, BoundsAreMultiplesOfTheirLength) {
     const auto none = divide({5 * S, 5 * S}, 10 * S);
     ASSERT_TRUE(none);
     EXPECT_TRUE(none->empty());
+    const auto rest = divide({1008 * S + S / 2, 1021 * S}, 10 * S);
+    ASSERT_TRUE(rest);
+    ASSERT_EQ(rest->size(), 1U) << "1.5 s and 1 s are too short";
+    EXPECT_EQ((*rest)[0].begin_ns, 1008 * S + S / 2);
+    EXPECT_EQ((*rest)[0].end_ns, 1021 * S);
     const auto longest = divide({5 * S, 20 * S}, UINT64_MAX);
     ASSERT_TRUE(longest);
     EXPECT_EQ(longest->size(), 1U);

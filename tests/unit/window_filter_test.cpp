@@ -158,7 +158,7 @@ std::vector<std::vector<std::byte>> bytes_where(const std::vector<Taken> &record
 std::vector<Taken> with_moved_starts(std::vector<Taken> all, const Chosen &chosen,
                                      const Window &window) {
     const std::uint64_t from_ns = window.from_ns - REALTIME_NS + START_NS;
-    if (!window.ends_counters_inside || from_ns - START_NS > (INTERVALS_BEFORE - 1) * S)
+    if (!window.is_one_of_many || from_ns - START_NS > (INTERVALS_BEFORE - 1) * S)
         return all;
     std::set<std::uint32_t> with_start;
     for (const Taken &record : chosen.records)
@@ -194,7 +194,7 @@ void compare(const std::vector<Taken> &recorded, const Chosen &chosen, const Win
             first_ns.try_emplace(record_as<cw_qp_wire>(record.bytes).key.qpn,
                                  record.header.time_ns);
     std::erase_if(first_ns, [&](const auto &first) {
-        return window.ends_counters_inside ||
+        return window.is_one_of_many ||
                realtime_ns(first.second) - window.to_ns > INTERVALS_AFTER * S;
     });
     std::map<std::uint32_t, std::uint64_t> after_ns;
@@ -249,7 +249,7 @@ TEST(WindowFilters, EqualASelectionOfAllRecords) {
         Window window;
         window.from_ns = REALTIME_NS + 2 * S + random() % (SECONDS * S);
         window.to_ns = random() % 4 == 0 ? UINT64_MAX : window.from_ns + 1 + random() % (20 * S);
-        window.ends_counters_inside = random() % 3 == 0;
+        window.is_one_of_many = random() % 3 == 0;
         const Chosen chosen = chosen_of(file, window);
         SCOPED_TRACE(testing::Message() << i << ": " << window.from_ns - REALTIME_NS << " to "
                                         << window.to_ns - REALTIME_NS);

@@ -116,6 +116,14 @@ void add_selection(CLI::App &verb, Selection &selection) {
 
 } // namespace
 
+namespace {
+
+std::string is_not_empty(const std::string &text) {
+    return text.empty() ? "is empty. Fix: give a duration, 10s for example" : "";
+}
+
+} // namespace
+
 void add_report(CLI::App &app, std::optional<Command> &chosen) {
     auto command = std::make_shared<ReportCommand>();
     CLI::App *verb = add_verb(app, "report",
@@ -163,20 +171,19 @@ void add_report(CLI::App &app, std::optional<Command> &chosen) {
                      "With --against: the earlier run before this time")
         ->type_name("TIME")
         ->needs(against);
-    verb->add_option(
-            "--every", command->every,
-            "Print a line for each interval of this length (10s, 1m): operations, bytes by "
-            "tier, the busiest NIC, waits, late ranks, port incidents; nothing else. Reads "
-            "captures of any length (docs/intervals.md)")
-        ->type_name("DURATION")
-        ->excludes("--find")
-        ->excludes(against);
+    auto *every = verb->add_option(
+        "--every", command->every,
+        "Print a line for each interval of this length (10s, 1m): operations, bytes by "
+        "tier, the busiest NIC, waits, late ranks, port incidents; nothing else. Reads "
+        "captures of any length (docs/intervals.md)");
+    every->type_name("DURATION")->check(is_not_empty)->excludes("--find")->excludes(against);
     verb->add_option("--rows", command->rows, "Rows of long tables, 1 or more")
         ->type_name("N")
         ->capture_default_str()
         ->check(CLI::Range(std::size_t{1}, ROWS_MAX));
     verb->add_flag("--detail", command->detail,
-                   "With --json or --sqlite: also bytes and times of each rank for each operation");
+                   "With --json or --sqlite: also bytes and times of each rank for each operation")
+        ->excludes(every);
     verb->callback([command, &chosen] { chosen = *command; });
 }
 

@@ -214,7 +214,7 @@ Result<IngestedCaptures> ingest(const Complain &complain, const ChosenCaptures &
     into.all_used = chosen.refused.empty() && into.used == chosen.captures.size();
     if (selected == nullptr || into.used == 0)
         return into;
-    if (counts.records_inside == 0)
+    if (counts.records_inside == 0 && !selected->window.is_one_of_many)
         return nothing_inside(*selected);
     into.window = selected->facts;
     counts.put(*into.window);

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -14,6 +16,7 @@
 #include "correlate/model/jobs.h"
 #include "correlate/model/join.h"
 #include "correlate/tabulate/rows_of_interval.h"
+#include "tools/cli/select_window.h"
 
 namespace collwire::cli {
 namespace {
@@ -21,16 +24,22 @@ namespace {
 struct ReadInterval {
     intervals::Interval interval;
     bool all_used = true;
+    std::exception_ptr failure; // for the thread that takes it
 };
 
-ReadInterval read_one(const IntervalsToRead &to_read, const intervals::Bounds &bounds,
+ReadInterval read_one(const IntervalsToRead &to_read, std::size_t number,
                       const Complain &complain) {
+    const intervals::Bounds &bounds = to_read.bounds[number];
     ReadInterval done;
     done.interval.row.begin_realtime_ns = bounds.begin_ns;
     done.interval.row.end_realtime_ns = bounds.end_ns;
-    const ChosenCaptures part = narrowed(
-        to_read.chosen,
-        {.from_ns = bounds.begin_ns, .to_ns = bounds.end_ns, .ends_counters_inside = true});
+    // Bounds are half open, and the last record is at the end of the last one.
+    const bool is_last = number + 1 == to_read.bounds.size();
+    const ChosenCaptures part =
+        narrowed(to_read.chosen,
+                 {.from_ns = bounds.begin_ns,
+                  .to_ns = is_last ? to_read.chosen.selected->window.to_ns : bounds.end_ns,
+                  .is_one_of_many = true});
     model::Ingest into;
     auto read = ingest(complain, part, into);
     if (!read)
@@ -52,8 +61,13 @@ public:
     Readers(const IntervalsToRead &to_read, const Complain &complain)
         : to_read_(to_read), complain_(complain) {
         const std::size_t n = std::min(to_read.at_once, to_read.bounds.size());
-        for (std::size_t i = 0; i < n; ++i)
-            threads_.emplace_back([this] { read(); });
+        try {
+            for (std::size_t i = 0; i < n; ++i)
+                threads_.emplace_back([this] { read(); });
+        } catch (const std::system_error &) {
+            if (threads_.empty())
+                throw;
+        }
     }
     Readers(const Readers &) = delete;
     Readers &operator=(const Readers &) = delete;
@@ -74,6 +88,8 @@ public:
         auto node = done_.extract(number);
         taken_ = number + 1;
         changed_.notify_all();
+        if (node.mapped().failure)
+            std::rethrow_exception(node.mapped().failure);
         return std::move(node.mapped());
     }
 
@@ -89,14 +105,23 @@ private:
                 return;
             const std::size_t number = next_++;
             lock.unlock();
-            ReadInterval one =
-                read_one(to_read_, to_read_.bounds[number],
-                         [this](const std::string &path, const std::string &message) {
-                             complain_once(path, message);
-                         });
+            ReadInterval one = read_or_fail(number);
             lock.lock();
             done_.emplace(number, std::move(one));
             changed_.notify_all();
+        }
+    }
+
+    ReadInterval read_or_fail(std::size_t number) {
+        try {
+            return read_one(to_read_, number,
+                            [this](const std::string &path, const std::string &message) {
+                                complain_once(path, message);
+                            });
+        } catch (...) { // out of memory
+            ReadInterval failed;
+            failed.failure = std::current_exception();
+            return failed;
         }
     }
 

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdint>
 #include <iostream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -14,6 +16,7 @@
 #include "base/exit_status.h"
 #include "base/units.h"
 #include "correlate/intervals/sequence.h"
+#include "correlate/model/ingest.h"
 #include "correlate/rows/row_sink.h"
 #include "outputs/sqlite/sqlite_file.h"
 #include "tools/cli/memory_need.h"
@@ -51,6 +54,9 @@ public:
 
     // An exit status.
     int run() {
+        // A reader of standard output that goes away ends it in order, where a file is written.
+        if (!command_.sqlite.empty() || !command_.json.empty())
+            (void)std::signal(SIGPIPE, SIG_IGN);
         if (!command_.sqlite.empty()) {
             auto created = sqlite::SqliteFile::create(command_.sqlite, rows::Scope::Intervals);
             if (!created)
@@ -59,9 +65,7 @@ public:
         }
         if (command_.json.empty() || command_.json == "-") {
             write(command_.json.empty() ? nullptr : &std::cout);
-        } else if (const auto written = write_private_file(
-                       command_.json, "--json", [this](std::ostream &out) { write(&out); });
-                   !written) {
+        } else if (const auto written = write_json_file(); !written) {
             return failed(written.failure());
         }
         if (!std::cout.flush()) {
@@ -75,6 +79,16 @@ public:
     }
 
 private:
+    // It takes as long as the reading: until then it has no name.
+    Result<void> write_json_file() {
+        std::stringstream document;
+        write(&document);
+        if (is_stopped_)
+            return {};
+        return write_private_file(command_.json, "--json",
+                                  [&](std::ostream &out) { out << document.rdbuf(); });
+    }
+
     static int failed(const Error &failure) {
         complain(failure.message);
         return EXIT_FAILED;
@@ -98,9 +112,12 @@ private:
                 *json << json_.part(interval);
             if (sqlite_ != nullptr)
                 put_rows(*sqlite_, interval);
-            return std::cout.good() && (json == nullptr || json->good()) &&
-                   (sqlite_ == nullptr || !sqlite_->is_stopped());
+            is_stopped_ = !std::cout.good() || (json != nullptr && !json->good()) ||
+                          (sqlite_ != nullptr && sqlite_->should_stop());
+            return !is_stopped_;
         });
+        if (is_stopped_)
+            return;
         if (has_text)
             std::cout << text_.end();
         if (json != nullptr)
@@ -113,6 +130,7 @@ private:
     intervals::JsonParts json_;
     std::unique_ptr<sqlite::SqliteFile> sqlite_;
     bool all_used_ = true;
+    bool is_stopped_ = false; // before its end
     std::uint64_t lost_records_ = 0;
 };
 
@@ -143,9 +161,8 @@ int run_intervals(const ReportCommand &command, const topology::Topology *topolo
         return EXIT_USAGE;
     }
     if (bounds->empty()) { // no capture can be read
-        for (const auto &refused : chosen->refused)
-            complain(refused.failure.message);
-        complain("nothing to read");
+        model::Ingest into;
+        (void)ingest("report", *chosen, into); // it says why
         return EXIT_FAILED;
     }
     const std::uint64_t records = count_records(*chosen, &chosen->selected->window);
