@@ -35,11 +35,10 @@ ReadInterval read_one(const IntervalsToRead &to_read, std::size_t number,
     done.interval.row.end_realtime_ns = bounds.end_ns;
     // Bounds are half open, and the last record is at the end of the last one.
     const bool is_last = number + 1 == to_read.bounds.size();
-    const ChosenCaptures part =
-        narrowed(to_read.chosen,
-                 {.from_ns = bounds.begin_ns,
-                  .to_ns = is_last ? to_read.chosen.selected->window.to_ns : bounds.end_ns,
-                  .is_one_of_many = true});
+    const ChosenCaptures part = narrowed(
+        to_read.chosen, {.from_ns = bounds.begin_ns,
+                         .to_ns = is_last ? to_read.chosen.selected->window.to_ns : bounds.end_ns,
+                         .is_one_of_many = true});
     model::Ingest into;
     auto read = ingest(complain, part, into);
     if (!read)
