@@ -17,6 +17,7 @@ using report::short_duration;
 
 constexpr double NS_PER_S = 1e9, MEGA = 1e6, GIGA = 1e9, BITS = 8;
 constexpr double LEAST_GB_A_SECOND = 0.1; // below: MB/s
+constexpr double LEAST_SHARE = 0.0005;
 constexpr std::uint64_t DAY_NS = 86'400'000'000'000;
 constexpr std::string_view LINE = "{:<12}  {:>11}  {:>9}  {:>10}  {:<28}  {:<30}  {}";
 
@@ -28,6 +29,10 @@ std::string rate_text(double bytes_a_second) {
     const bool is_fast = bytes_a_second >= LEAST_GB_A_SECOND * GIGA;
     return fmt::format("{:.3g} {}", bytes_a_second / (is_fast ? GIGA : MEGA),
                        is_fast ? "GB/s" : "MB/s");
+}
+
+std::string percent_text(double share) {
+    return share > 0 && share < LEAST_SHARE ? "< 0.1 %" : fmt::format("{:.1f} %", share * 100);
 }
 
 // A sum of those that are known.
@@ -84,8 +89,8 @@ std::string busiest_text(const Interval &interval) {
         }
     }
     return busiest == nullptr ? "n/a"
-                              : fmt::format("{} {} {:.1f} %", printable(busiest->host),
-                                            printable(busiest->device), most * 100);
+                              : fmt::format("{} {} {}", printable(busiest->host),
+                                            printable(busiest->device), percent_text(most));
 }
 
 std::string waiting_text(const rows::IntervalRow &row) {
@@ -158,13 +163,14 @@ std::string TextLines::notes(const Interval &interval) const {
 }
 
 std::string TextLines::end() const {
-    std::string text = "\nsent: whole frames of queue pairs, measured or computed from NCCL's "
-                       "operations, and the bytes of NCCL's sockets\n"
-                       "waited for a rank: collectives of which half of the time or more passed "
-                       "before the last rank called, of those where clocks and ends show it, and "
-                       "for how long in sum\n"
-                       "more of one interval: the same command with --from and --to in place of "
-                       "--every\n";
+    std::string text =
+        "\nsent: whole frames of queue pairs, measured or computed, and the payload of "
+        "NCCL's sockets\n"
+        "waited for a rank: collectives of which half of the time or more passed "
+        "before the last rank called, of those where clocks and ends show it, and "
+        "for how long in sum\n"
+        "more of one interval: the same command with --from and --to in place of "
+        "--every\n";
     if (lacks_bytes_)
         text += "the bytes of some queue pairs are not known: what was sent is a lower bound\n";
     if (lost_records_ != 0)

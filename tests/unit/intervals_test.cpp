@@ -74,7 +74,7 @@ TEST(Intervals, ACollectiveOnBothSidesOfABoundCountsOnce) {
     Interval fourth = interval_of(10, {.at_begin = 2, .at_end = 0});
     for (Interval *one : {&first, &second, &third, &fourth})
         sequence.add(*one);
-    EXPECT_EQ(first.row.collectives, 10U) << "there is none before it";
+    EXPECT_EQ(first.row.collectives, 10U) << "it is the first one";
     EXPECT_EQ(second.row.collectives, 8U);
     EXPECT_EQ(second.comms[0].collectives, 8U);
     EXPECT_EQ(third.row.collectives, 10U) << "the last one of the second never came";

@@ -119,7 +119,7 @@ void add_selection(CLI::App &verb, Selection &selection) {
 namespace {
 
 std::string is_not_empty(const std::string &text) {
-    return text.empty() ? "is empty. Fix: give a duration, 10s for example" : "";
+    return text.empty() ? "needs a duration, 10s for example" : "";
 }
 
 } // namespace
