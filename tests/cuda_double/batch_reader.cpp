@@ -61,6 +61,7 @@ const BatchLayout &batch_layout() {
 
 struct CollectiveLayout {
     Field channel_low, channel_high, argument_is_address, registered, net_registered, root;
+    Field one_node;
     Field send_buffer, receive_buffer, reduction_argument, profiled;
     Field count_low, count_middle, count_high, grains_low, grains_middle, grains_high;
 };
@@ -77,6 +78,7 @@ const CollectiveLayout &collective_layout() {
                                 of("regUsed"),
                                 layout.field("ncclDevWorkColl.netRegUsed"),
                                 of("root"),
+                                of("oneNode"),
                                 of("sendbuff"),
                                 of("recvbuff"),
                                 of("redOpArg"),
@@ -202,6 +204,7 @@ Collective read_collective(const char *work, const Function &function, int chann
     collective.input = layout.send_buffer.pointer<const char>(work);
     collective.output = layout.receive_buffer.pointer<char>(work);
     collective.root = layout.root.read_int(work);
+    collective.is_one_node = layout.one_node.read(work) != 0;
     collective.reduction_argument = reduction_argument(
         function, layout.reduction_argument.read(work), layout.argument_is_address.read(work) != 0);
     read_part(work, channel, collective);

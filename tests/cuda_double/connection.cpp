@@ -3,8 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "tests/cuda_double/library.h"
 #include "tests/cuda_double/settings.h"
+#include "tests/cuda_double/virtual_memory.h"
 
 namespace collwire::cuda_double {
 namespace {
@@ -54,8 +58,9 @@ Connection::Connection(const Channel &channel, int peer, Direction direction, in
 
 void Connection::open(Protocol protocol, std::int64_t slot_bytes, std::uint64_t steps_per_chunk) {
     const ConnectionLayout &layout = connection_layout();
-    head_ = layout.head.pointer<std::uint64_t>(info_);
-    tail_ = layout.tail.pointer<std::uint64_t>(info_);
+    heads_ = counters_at(layout.head.pointer<char>(info_));
+    tails_ = counters_at(layout.tail.pointer<char>(info_));
+    copies_ = multicast_addresses(buffer(Protocol::Simple));
     fifo_ = layout.fifo.pointer<char>(info_);
     step_ = layout.step.read(info_);
     slot_bytes_ = layout.slot_bytes ? layout.slot_bytes.read_int(info_) : slot_bytes;
@@ -66,39 +71,62 @@ void Connection::open(Protocol protocol, std::int64_t slot_bytes, std::uint64_t 
     }
     // Not from 0: a shared send buffer starts with head at -8, without any credit.
     if (direction_ == Direction::Send)
-        seen_ = load(head_);
+        seen_ = load(heads_);
     else
-        seen_ = protocol == Protocol::Simple ? load(tail_) : 0;
+        seen_ = protocol == Protocol::Simple ? load(tails_) : 0;
 }
 
 void Connection::save_step() const {
     connection_layout().step.write(info_, step_);
 }
 
-std::uint64_t Connection::load(const std::uint64_t *counter) {
-    return __atomic_load_n(counter, __ATOMIC_ACQUIRE);
+Connection::Counters Connection::counters_at(char *address) {
+    Counters counters;
+    for (char *copy : multicast_addresses(address))
+        counters.push_back(reinterpret_cast<std::uint64_t *>(copy));
+    if (counters.empty() && address != nullptr)
+        counters.push_back(reinterpret_cast<std::uint64_t *>(address));
+    return counters;
 }
 
-void Connection::store(std::uint64_t *counter, std::uint64_t value) {
-    __atomic_store_n(counter, value, __ATOMIC_RELEASE);
+// multimem.ld_reduce.min where it is multicast.
+std::uint64_t Connection::load(const Counters &counters) {
+    std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+    for (const std::uint64_t *counter : counters)
+        least = std::min(least, __atomic_load_n(counter, __ATOMIC_ACQUIRE));
+    return least;
+}
+
+void Connection::store(const Counters &counters, std::uint64_t value) {
+    for (std::uint64_t *counter : counters)
+        __atomic_store_n(counter, value, __ATOMIC_RELEASE);
 }
 
 bool Connection::has_filled(std::uint64_t steps) {
     if (seen_ < step_ + steps)
-        seen_ = load(tail_);
+        seen_ = load(tails_);
     return seen_ >= step_ + steps;
 }
 
 // The sum wraps where the head starts below zero.
 bool Connection::has_free(std::uint64_t steps) {
     if (seen_ + kFifoSlots < step_ + steps)
-        seen_ = load(head_);
+        seen_ = load(heads_);
     return seen_ + kFifoSlots >= step_ + steps;
 }
 
 char *Connection::fifo_slot(std::uint64_t step) const {
     return fifo_ +
            static_cast<std::int64_t>(step % kFifoSlots) * connection_layout().fifo_slot_bytes;
+}
+
+std::vector<char *> Connection::slots() const {
+    if (copies_.empty())
+        return {slot()};
+    std::vector<char *> found = copies_;
+    for (char *&copy : found)
+        copy += static_cast<std::int64_t>(step_ % kFifoSlots) * slot_bytes_;
+    return found;
 }
 
 char *Connection::slot(std::uint64_t ahead) const {
@@ -123,8 +151,7 @@ void Connection::set_bytes(std::uint64_t bytes) const {
 std::string Connection::state() const {
     return fmt::format("{} peer {} connection {} step {} head {} tail {}",
                        direction_ == Direction::Send ? "send to" : "receive from", peer_, index_,
-                       step_, head_ != nullptr ? load(head_) : 0,
-                       tail_ != nullptr ? load(tail_) : 0);
+                       step_, heads_.empty() ? 0 : load(heads_), tails_.empty() ? 0 : load(tails_));
 }
 
 } // namespace collwire::cuda_double

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tests/cuda_double/device_state.h"
 #include "tests/cuda_double/function.h"
@@ -32,7 +33,10 @@ public:
     [[nodiscard]] bool has_filled(std::uint64_t steps);
     [[nodiscard]] bool has_free(std::uint64_t steps);
 
-    // Of Simple; `ahead`: so many steps after this one.
+    // Of Simple. Of a multicast connection there is one of each device of the group: a load is of
+    // all of them, reduced, and a store goes to all.
+    [[nodiscard]] std::vector<char *> slots() const;
+    // `ahead`: so many steps after this one.
     [[nodiscard]] char *slot(std::uint64_t ahead = 0) const;
     // Of LL and LL128.
     [[nodiscard]] char *buffer(Protocol protocol) const;
@@ -40,14 +44,17 @@ public:
     void set_bytes(std::uint64_t bytes) const;
 
     void advance(std::uint64_t steps) { step_ += steps; }
-    void post_head() const { store(head_, step_); }
-    void post_tail() const { store(tail_, step_); }
+    void post_head() const { store(heads_, step_); }
+    void post_tail() const { store(tails_, step_); }
 
     [[nodiscard]] std::string state() const;
 
 private:
-    static std::uint64_t load(const std::uint64_t *counter);
-    static void store(std::uint64_t *counter, std::uint64_t value);
+    using Counters = std::vector<std::uint64_t *>; // of the devices of a multicast group, or one
+
+    static Counters counters_at(char *address);
+    static std::uint64_t load(const Counters &counters); // the least
+    static void store(const Counters &counters, std::uint64_t value);
     [[nodiscard]] char *fifo_slot(std::uint64_t step) const;
 
     char *info_;
@@ -56,8 +63,9 @@ private:
     int index_;
     std::uint64_t step_ = 0;
     std::uint64_t seen_ = 0; // of the other side's counter
-    std::uint64_t *head_ = nullptr;
-    std::uint64_t *tail_ = nullptr;
+    Counters heads_;
+    Counters tails_;
+    std::vector<char *> copies_; // of the buffer of Simple, if it is multicast
     char *fifo_ = nullptr;
     std::int64_t slot_bytes_ = 0;
 };

@@ -47,6 +47,31 @@ const ChannelLayout &channel_layout() {
     return known;
 }
 
+struct NvlsLayout {
+    Field heads, head, up, down, tree_up, tree_down;
+};
+
+const NvlsLayout &nvls_layout() {
+    static const NvlsLayout known = [] {
+        const auto of = [](const char *member) {
+            return library().layout().required(std::string("ncclDevChannel.nvls.") + member);
+        };
+        return NvlsLayout{of("nHeads"), of("headRank"), of("up"),
+                          of("down"),   of("treeUp"),   of("treeDown")};
+    }();
+    return known;
+}
+
+// Up to the first -1.
+std::vector<int> peers_of(const char *channel, const Field &array) {
+    const auto *peers = reinterpret_cast<const int *>(channel + array.offset_bytes());
+    const auto arity = array.size_bytes() / static_cast<std::int64_t>(sizeof(int));
+    std::vector<int> found;
+    for (std::int64_t i = 0; i < arity && peers[i] >= 0; i++)
+        found.push_back(peers[i]);
+    return found;
+}
+
 } // namespace
 
 const CommunicatorLayout &communicator_layout() {
@@ -102,13 +127,20 @@ int Channel::tree_up() const {
 }
 
 std::vector<int> Channel::tree_down() const {
-    const Field &down = channel_layout().tree_down;
-    const auto *peers = reinterpret_cast<const int *>(device_ + down.offset_bytes());
-    const auto arity = down.size_bytes() / static_cast<std::int64_t>(sizeof(int));
-    std::vector<int> found;
-    for (std::int64_t i = 0; i < arity && peers[i] >= 0; i++)
-        found.push_back(peers[i]);
-    return found;
+    return peers_of(device_, channel_layout().tree_down);
+}
+
+Channel::Nvls Channel::nvls() const {
+    const NvlsLayout &layout = nvls_layout();
+    Nvls nvls{peers_of(device_, layout.up), layout.head.read_int(device_),
+              layout.down.read_int(device_), layout.tree_up.read_int(device_),
+              peers_of(device_, layout.tree_down)};
+    if (nvls.up.size() != layout.heads.read(device_) ||
+        nvls.head >= static_cast<int>(nvls.up.size()))
+        fatal(fmt::format("channel {}: {} heads of NVLS, {} peers. Fix: a version that README.md "
+                          "lists",
+                          id_, layout.heads.read(device_), nvls.up.size()));
+    return nvls;
 }
 
 char *Channel::connection(int peer, Direction direction, int index) const {

@@ -48,6 +48,15 @@ public:
     [[nodiscard]] int ring_rank(int distance) const;
     [[nodiscard]] int tree_up() const; // -1: the root
     [[nodiscard]] std::vector<int> tree_down() const;
+    // NVLink SHARP: a head reduces a part of the data through the switch, and spreads the result.
+    struct Nvls {
+        std::vector<int> up; // the peers that stand for the heads
+        int head = -1;       // the own place among them; -1: none
+        int down = -1;       // the peer that stands for all devices, of a head
+        int tree_up = -1;    // the same head on other nodes; -1: the root
+        std::vector<int> tree_down;
+    };
+    [[nodiscard]] Nvls nvls() const;
     // The ncclConnInfo.
     [[nodiscard]] char *connection(int peer, Direction direction, int index) const;
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver's functions that NCCL asks the runtime for. Those that are missing here are answered
-// "not found", and NCCL then does without cuMem, multicast and stream memory operations.
+// "not found", and NCCL then does without. Virtual memory and multicast: driver_memory.cpp.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <cstring>
+#include <string>
 
 #include "tests/cuda_double/memory.h"
 #include "tests/cuda_double/runtime.h"
@@ -18,7 +19,15 @@ constexpr int kPointerMemoryType = 2;
 constexpr int kPointerDeviceOrdinal = 9;
 constexpr int kPointerIsIpcCapable = 10;
 
+// Virtual memory and multicast.
+bool is_of_nvls(const std::string &name) {
+    return name.rfind("cuMulticast", 0) == 0 ||
+           (name.rfind("cuMem", 0) == 0 && name != "cuMemGetAddressRange");
+}
+
 void *driver_function(const char *name) {
+    if (!settings().has_multicast && is_of_nvls(name))
+        return nullptr;
     static void *self = [] {
         Dl_info info;
         return ::dladdr(reinterpret_cast<void *>(&driver_function), &info) != 0

@@ -24,7 +24,8 @@ struct ElementLayout {
     std::int64_t work_bytes;
     std::int64_t elements_offset, registered_offset, pairs_offset;
     std::int64_t element_bytes, registered_bytes, pair_bytes;
-    Field is_used, argument_is_address, registered, root, send_buffer, receive_buffer, count;
+    Field is_used, argument_is_address, registered, one_node, root, send_buffer, receive_buffer,
+        count;
     Field reduction_argument, chunk_count, part_count, last_chunk_count, part_offset;
     Field work_done; // of the channel
 };
@@ -53,6 +54,7 @@ const ElementLayout &element_layout() {
                              of_element("isUsed"),
                              of_element("redOpArgIsPtr"),
                              of_element("regUsed"),
+                             of_element("oneNode"),
                              of_element("root"),
                              of_element("sendbuff"),
                              of_element("recvbuff"),
@@ -160,6 +162,7 @@ private:
             collective.chunk_count = static_cast<std::int64_t>(layout.chunk_count.read(element));
             collective.last_chunk_count = layout.last_chunk_count.read_signed(element);
             collective.root = layout.root.read_int(element);
+            collective.is_one_node = layout.one_node.read(element) != 0;
             collective.reduction_argument =
                 reduction_argument(batch.function, layout.reduction_argument.read(element),
                                    layout.argument_is_address.read(element) != 0);

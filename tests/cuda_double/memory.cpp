@@ -42,18 +42,11 @@ bool is_written(PageEntry entry) {
     return (entry & (kPresent | kSwapped)) != 0;
 }
 
-int make_file(std::size_t bytes) {
-    const int file = ::memfd_create("cuda_double", MFD_CLOEXEC);
-    if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes)) != 0)
-        fatal(fmt::format("no file for shareable device memory: {}. Fix: raise ulimit -n",
-                          std::strerror(errno)));
-    return file;
-}
-
 bool remove_mapped(void *begin, bool is_imported) {
     std::unique_lock lock(allocations().mutex);
     const auto found = allocations().by_begin.find(static_cast<char *>(begin));
-    if (found == allocations().by_begin.end() || found->second.is_imported != is_imported)
+    if (found == allocations().by_begin.end() || found->second.is_imported != is_imported ||
+        found->second.is_virtual)
         return false;
     const Allocation removed = found->second;
     allocations().by_begin.erase(found);
@@ -80,12 +73,20 @@ void clear_shareable(const Allocation &allocation, std::size_t offset, std::size
 
 } // namespace
 
+int make_shareable_file(std::size_t bytes) {
+    const int file = ::memfd_create("cuda_double", MFD_CLOEXEC);
+    if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes)) != 0)
+        fatal(fmt::format("no file for shareable device memory: {}. Fix: raise ulimit -n",
+                          std::strerror(errno)));
+    return file;
+}
+
 void *allocate(std::size_t bytes, MemoryKind kind, int device) {
     const std::size_t mapped_bytes =
         (std::max<std::size_t>(bytes, 1) + kPageBytes - 1) / kPageBytes * kPageBytes;
     const bool is_shareable =
         kind == MemoryKind::Device && settings().peer_access != PeerAccess::None;
-    const int file = is_shareable ? make_file(mapped_bytes) : -1;
+    const int file = is_shareable ? make_shareable_file(mapped_bytes) : -1;
     void *memory = ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE,
                           is_shareable ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, file, 0);
     if (memory == MAP_FAILED) {
@@ -95,7 +96,7 @@ void *allocate(std::size_t bytes, MemoryKind kind, int device) {
     }
     auto *begin = static_cast<char *>(memory);
     const std::lock_guard lock(allocations().mutex);
-    allocations().by_begin[begin] = {begin, mapped_bytes, kind, device, true, false, file};
+    allocations().by_begin[begin] = {begin, mapped_bytes, kind, device, true, false, false, file};
     return begin;
 }
 
@@ -106,7 +107,8 @@ bool release(void *begin) {
 std::optional<SharedMemory> shared_memory_of(const void *address) {
     const auto allocation = allocation_of(address);
     struct stat status {};
-    if (!allocation || allocation->file < 0 || ::fstat(allocation->file, &status) != 0)
+    if (!allocation || allocation->file < 0 || allocation->is_virtual ||
+        ::fstat(allocation->file, &status) != 0)
         return std::nullopt;
     return SharedMemory{::getpid(), allocation->file, status.st_ino, allocation->bytes};
 }
@@ -126,8 +128,8 @@ void *import_shared(const SharedMemory &shared, int device) {
         return nullptr;
     auto *begin = static_cast<char *>(memory);
     const std::lock_guard lock(allocations().mutex);
-    allocations().by_begin[begin] = {begin, shared.bytes, MemoryKind::Device, device, true, true,
-                                     -1};
+    allocations().by_begin[begin] = {
+        begin, shared.bytes, MemoryKind::Device, device, true, true, false, -1};
     return begin;
 }
 
@@ -144,6 +146,17 @@ bool add_pinned(void *begin, std::size_t bytes, int device) {
 }
 
 void remove_pinned(void *begin) {
+    const std::lock_guard lock(allocations().mutex);
+    allocations().by_begin.erase(static_cast<char *>(begin));
+}
+
+void add_virtual(void *begin, std::size_t bytes, int device, int file) {
+    const std::lock_guard lock(allocations().mutex);
+    auto *key = static_cast<char *>(begin);
+    allocations().by_begin[key] = {key, bytes, MemoryKind::Device, device, true, false, true, file};
+}
+
+void remove_virtual(void *begin) {
     const std::lock_guard lock(allocations().mutex);
     allocations().by_begin.erase(static_cast<char *>(begin));
 }
@@ -169,7 +182,8 @@ void fill_with_zeros(void *begin, std::size_t bytes) {
         clear_shareable(*allocation, static_cast<std::size_t>(at - allocation->begin), bytes);
         return;
     }
-    const bool is_own = is_whole && allocation->is_mapped && !allocation->is_imported;
+    const bool is_own =
+        is_whole && allocation->is_mapped && !allocation->is_imported && !allocation->is_virtual;
     while (at != end) {
         std::array<PageEntry, 512> entries;
         const auto page = reinterpret_cast<std::uintptr_t>(at) / kPageBytes;

@@ -55,6 +55,10 @@ private:
                (!primitive.sends || std::all_of(setup_.send.begin(), setup_.send.end(), free));
     }
 
+    template <class To> static void append(To &to, const std::vector<char *> &from) {
+        to.insert(to.end(), from.begin(), from.end());
+    }
+
     void move(const Primitive &primitive, std::int64_t elements) {
         const std::int64_t offset_bytes = offset_ * element_bytes();
         Sources sources;
@@ -65,11 +69,11 @@ private:
             destinations.push_back(primitive.output + offset_bytes);
         if (primitive.receives) {
             for (const Connection &connection : setup_.receive)
-                sources.push_back(connection.slot());
+                append(sources, connection.slots());
         }
         if (primitive.sends) {
             for (const Connection &connection : setup_.send)
-                destinations.push_back(connection.slot());
+                append(destinations, connection.slots());
         }
         combine(primitive, sources, destinations, elements);
     }

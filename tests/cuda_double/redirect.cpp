@@ -208,10 +208,11 @@ namespace {
 
 struct Boot {
     Boot() {
-        // Virtual memory management and multicast have no double; NCCL is made not to ask.
-        for (const char *variable :
-             {"NCCL_CUMEM_ENABLE", "NCCL_CUMEM_HOST_ENABLE", "NCCL_NVLS_ENABLE"})
+        // NCCL is made not to ask for what has no double.
+        for (const char *variable : {"NCCL_CUMEM_ENABLE", "NCCL_CUMEM_HOST_ENABLE"})
             ::setenv(variable, "0", 0);
+        if (!settings().has_multicast)
+            ::setenv("NCCL_NVLS_ENABLE", "0", 0);
         adopt_mapped_library();
     }
     ~Boot() { write_calls(); }

@@ -49,7 +49,10 @@ enum Attribute {
     kCooperativeLaunch = 95,
     kMaxSharedMemoryPerBlockOptin = 97,
     kMaxBlocksPerMultiprocessor = 106,
+    kVirtualMemoryManagement = 102,
+    kPosixFileHandles = 103,
     kReservedSharedMemoryPerBlock = 111,
+    kMulticast = 132,
 };
 
 // Byte offsets in cudaDeviceProp of CUDA 12.
@@ -80,7 +83,7 @@ cudaError_t failed(cudaError_t error) {
     return error;
 }
 
-// What the list lacks the device does not have: above all no cuMem, no multicast.
+// What the list lacks the device does not have.
 int device_attribute(int attribute, int device) {
     switch (attribute) {
     case kMaxThreadsPerBlock:
@@ -123,6 +126,10 @@ int device_attribute(int attribute, int device) {
         return 2048;
     case kComputeCapabilityMajor:
         return kComputeMajor;
+    case kVirtualMemoryManagement:
+    case kPosixFileHandles:
+    case kMulticast:
+        return settings().has_multicast ? 1 : 0;
     case kMaxSharedMemoryPerMultiprocessor:
         return 228 << 10;
     case kMaxSharedMemoryPerBlockOptin:

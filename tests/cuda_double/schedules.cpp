@@ -231,6 +231,8 @@ PrimitivesSetup collective_setup(const ChannelContext &context, const Collective
 Phase schedule_collective(const ChannelContext &context, const Collective &collective) {
     const Function &function = collective.function;
     const bool is_ring = function.algorithm == Algorithm::Ring;
+    if (function.algorithm == Algorithm::Nvls || function.algorithm == Algorithm::NvlsTree)
+        return schedule_nvls(context, collective);
     switch (function.operation) {
     case Operation::AllReduce:
         if (is_ring)

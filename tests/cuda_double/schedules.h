@@ -24,6 +24,9 @@ Phase schedule_broadcasts(const ChannelContext &context, const Function &functio
 PrimitivesSetup collective_setup(const ChannelContext &context, const Collective &collective);
 [[noreturn]] void refuse_function(const Function &function);
 
+// nvls.cpp
+Phase schedule_nvls(const ChannelContext &context, const Collective &collective);
+
 // pat.cpp
 Phase schedule_pat(const ChannelContext &context, const Collective &collective);
 

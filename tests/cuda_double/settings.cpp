@@ -56,6 +56,9 @@ Settings read_settings() {
         fatal(fmt::format("COLLWIRE_CUDA_DEVICES={}. Fix: 1 to {}", read.devices, kMostDevices));
     read.first_bus = static_cast<unsigned>(number_of("COLLWIRE_CUDA_BUSID", 0x1b, 16));
     read.peer_access = read_peer_access();
+    read.has_multicast = number_of("COLLWIRE_CUDA_NVLS", 0) != 0;
+    if (read.has_multicast && read.peer_access != PeerAccess::NvLink)
+        fatal("COLLWIRE_CUDA_NVLS=1 without an NVSwitch. Fix: COLLWIRE_CUDA_P2P=nvlink");
     read.hang_s = static_cast<std::uint64_t>(number_of("COLLWIRE_CUDA_HANG_S", 20));
     read.other_kernels = static_cast<unsigned>(number_of("COLLWIRE_CUPTI_OTHER_KERNELS", 0));
     read.other_kernel_us = static_cast<std::uint64_t>(number_of("COLLWIRE_CUPTI_OTHER_US", 50));

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "tests/cuda_double/settings.h"
 #include "tests/cuda_double/transport.h"
@@ -32,6 +33,13 @@ std::string json_of(const WorkDescription &work) {
                ? fmt::format(R"({{{},"send_bytes":{},"receive_bytes":{}}})", function,
                              work.send_bytes, work.receive_bytes)
                : fmt::format(R"({{{},"bytes":{}}})", function, work.bytes);
+}
+
+const char *nvls_part(Direction direction, int connection) {
+    const bool sends = direction == Direction::Send;
+    if (connection == 0)
+        return sends ? "broadcast" : "reduce";
+    return sends ? "scatter" : "gather";
 }
 
 } // namespace
@@ -66,6 +74,56 @@ void KernelTruth::add(int work, int channel, int peer, Direction direction, int 
     posted.bytes += bytes;
 }
 
+// Peers from the number of ranks on are not ranks: CollNet's, then one for each head of NVLS.
+std::string KernelTruth::connections(int ranks) const {
+    std::string text;
+    for (const auto &[key, posted] : posted_) {
+        if (key.peer >= ranks)
+            continue;
+        text += fmt::format(
+            R"({}{{"work":{},"channel":{},"peer":{},"direction":"{}","connection":{},)"
+            R"("transport":{},"protocol":"{}","first_step":{},"steps":{},"posts":{},"bytes":{}}})",
+            text.empty() ? "" : ",", key.work, key.channel, key.peer,
+            key.direction == Direction::Send ? "send" : "receive", key.connection,
+            posted.transport ? fmt::format(R"("{}")", *posted.transport) : "null",
+            name_of(key.protocol), posted.first_step, posted.steps, posted.posts, posted.bytes);
+    }
+    return text;
+}
+
+std::string KernelTruth::nvls(int ranks) const {
+    std::string text;
+    for (const auto &[key, posted] : posted_) {
+        if (key.peer >= ranks)
+            text +=
+                fmt::format(R"({}{{"work":{},"channel":{},"head":{},"part":"{}","first_step":{},)"
+                            R"("steps":{},"bytes":{}}})",
+                            text.empty() ? "" : ",", key.work, key.channel, key.peer - ranks - 1,
+                            nvls_part(key.direction, key.connection), posted.first_step,
+                            posted.steps, posted.bytes);
+    }
+    return text;
+}
+
+// What a rank has scattered, a head loads from it through the switch. What a rank gathers, a head
+// has stored to it.
+std::string KernelTruth::switched(int ranks) const {
+    std::map<std::pair<int, int>, Crossed> crossed;
+    for (const auto &[key, posted] : posted_) {
+        if (key.peer < ranks)
+            continue;
+        Crossed &of_channel = crossed[{key.work, key.channel}];
+        (key.direction == Direction::Send ? of_channel.to_switch : of_channel.from_switch) +=
+            posted.bytes;
+    }
+    std::string text;
+    for (const auto &[place, bytes] : crossed)
+        text += fmt::format(R"({}{{"work":{},"channel":{},"to_bytes":{},"from_bytes":{}}})",
+                            text.empty() ? "" : ",", place.first, place.second, bytes.to_switch,
+                            bytes.from_switch);
+    return text;
+}
+
 void KernelTruth::write(const Kernel &kernel) const {
     std::FILE *file = log_file();
     if (file == nullptr)
@@ -73,28 +131,19 @@ void KernelTruth::write(const Kernel &kernel) const {
     std::string works;
     for (const WorkDescription &work : works_)
         works += (works.empty() ? "" : ",") + json_of(work);
-    std::string connections;
-    for (const auto &[key, posted] : posted_) {
-        connections += fmt::format(
-            R"({}{{"work":{},"channel":{},"peer":{},"direction":"{}","connection":{},)"
-            R"("transport":{},"protocol":"{}","first_step":{},"steps":{},"posts":{},"bytes":{}}})",
-            connections.empty() ? "" : ",", key.work, key.channel, key.peer,
-            key.direction == Direction::Send ? "send" : "receive", key.connection,
-            posted.transport ? fmt::format(R"("{}")", *posted.transport) : "null",
-            name_of(key.protocol), posted.first_step, posted.steps, posted.posts, posted.bytes);
-    }
+    const int ranks = kernel.communicator.ranks();
     const std::string host =
         host_ ? fmt::format(R"("comm":"{:#x}","comm_hash":"{:#018x}")", host_->address, host_->hash)
               : R"("comm":null,"comm_hash":null)";
     const std::string line = fmt::format(
         R"({{"launched_ns":{},"begun_ns":{},"ended_ns":{},{},"device_comm":"{}","rank":{},)"
         R"("ranks":{},"kernel":"{}","channel_mask":"{:#x}","aborted":{},"works":[{}],)"
-        R"("connections":[{}]}})"
+        R"("connections":[{}],"nvls":[{}],"switch":[{}]}})"
         "\n",
         kernel.launched_ns, kernel.begun_ns, now_ns(), host,
-        static_cast<void *>(kernel.communicator.device()), kernel.communicator.rank(),
-        kernel.communicator.ranks(), kernel.name, kernel.channel_mask, kernel.is_aborted, works,
-        connections);
+        static_cast<void *>(kernel.communicator.device()), kernel.communicator.rank(), ranks,
+        kernel.name, kernel.channel_mask, kernel.is_aborted, works, connections(ranks), nvls(ranks),
+        switched(ranks));
     std::fwrite(line.data(), 1, line.size(), file);
     std::fflush(file);
 }

@@ -60,6 +60,15 @@ private:
         std::uint64_t first_step = 0, steps = 0, posts = 0, bytes = 0;
     };
 
+    // Between a rank's memory and the NVSwitch.
+    struct Crossed {
+        std::uint64_t to_switch = 0, from_switch = 0; // bytes
+    };
+    // JSON: connections to ranks, and those of NVLS.
+    [[nodiscard]] std::string connections(int ranks) const;
+    [[nodiscard]] std::string nvls(int ranks) const;
+    [[nodiscard]] std::string switched(int ranks) const;
+
     std::optional<HostCommunicator> host_;
     std::map<std::string, int> numbers_;
     std::vector<WorkDescription> works_;

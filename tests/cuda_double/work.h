@@ -25,6 +25,7 @@ struct Collective {
     // Of AllReduce on a ring, where the host says it (up to 2.21).
     std::optional<std::int64_t> last_chunk_count;
     int root = 0;
+    bool is_one_node = false;
     std::uint64_t reduction_argument = 0;
     int work = 0;
 };
