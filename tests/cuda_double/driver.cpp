@@ -28,16 +28,21 @@ bool is_of_nvls(const std::string &name) {
 void *driver_function(const char *name) {
     if (!settings().has_multicast && is_of_nvls(name))
         return nullptr;
+    void *driver = open_driver();
+    return driver != nullptr ? ::dlsym(driver, name) : nullptr;
+}
+
+} // namespace
+
+void *open_driver() {
     static void *self = [] {
         Dl_info info;
         return ::dladdr(reinterpret_cast<void *>(&driver_function), &info) != 0
                    ? ::dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD)
                    : nullptr;
     }();
-    return self != nullptr ? ::dlsym(self, name) : nullptr;
+    return self;
 }
-
-} // namespace
 
 void *context_of(int device) {
     static char contexts[64];
@@ -59,6 +64,19 @@ int cuGetErrorString(int error, const char **text) {
 
 int cuGetErrorName(int error, const char **text) {
     return cuGetErrorString(error, text);
+}
+
+int cuInit(unsigned) {
+    return cudaSuccess;
+}
+
+int cuDriverGetVersion(int *version) {
+    return cudaDriverGetVersion(version);
+}
+
+int cuGetProcAddress(const char *name, void **function, int, std::uint64_t) {
+    *function = driver_function(name);
+    return *function != nullptr ? cudaSuccess : cudaErrorSymbolNotFound;
 }
 
 int cuDeviceGet(int *device, int ordinal) {

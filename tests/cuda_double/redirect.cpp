@@ -18,6 +18,7 @@
 
 #include "tests/cuda_double/fakecuda/cuda_runtime.h"
 #include "tests/cuda_double/library.h"
+#include "tests/cuda_double/runtime.h"
 #include "tests/cuda_double/settings.h"
 
 #ifndef __x86_64__
@@ -195,6 +196,9 @@ extern "C" __attribute__((visibility("default"))) void *dlopen(const char *path,
     using Open = void *(*)(const char *, int);
     static const auto real = reinterpret_cast<Open>(::dlsym(RTLD_NEXT, "dlopen"));
     static thread_local bool adopting = false;
+    // Up to 2.20 NCCL looks for the driver's functions itself. Without them it does without NVLS.
+    if (path != nullptr && std::strcmp(path, "libcuda.so") == 0 && settings().has_multicast)
+        return open_driver();
     void *handle = real(path, flags);
     if (handle != nullptr && !adopting && path != nullptr && std::strstr(path, "nccl") != nullptr) {
         adopting = true;

@@ -17,6 +17,7 @@ struct EventHandle {
 
 int &current_device(); // of the thread
 bool is_device(int device);
+void *open_driver();          // what dlopen("libcuda.so") gives
 void *context_of(int device); // distinguished by its address alone
 cudaError_t failed(cudaError_t error);
 int device_attribute(int attribute, int device);
