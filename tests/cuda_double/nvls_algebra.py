@@ -7,8 +7,8 @@ import dataclasses
 import re
 
 HEAD_LINE = re.compile(r"NVLS Head +(\d+):((?: +\d+)+)")
-# Down (one to three), rank, up: of even and of odd channels. The first one down stands for the own node's devices.
-TREE_LINE = re.compile(r"NVLS Trees : ([-\d/]+)->(\d+)->(-?\d+) ([-\d/]+)->\d+->(-?\d+)")
+# Rank and up: of even and of odd channels. 2.20 does not print all that is down.
+TREE_LINE = re.compile(r"NVLS Trees : [-\d/]+->(\d+)->(-?\d+) [-\d/]+->\d+->(-?\d+)")
 SLOT_BYTES = 4 << 20 >> 3 # of a Simple connection, by default
 CHUNK_BYTES = 128 << 10
 FIRST_WITH_CHUNKS_BY_CHANNEL = (2, 22)
@@ -33,11 +33,12 @@ def shape_of(version, nodes, ranks, output):
     if nodes == 1:
         return Shape(version, 1, ranks, [[rank] for rank in range(ranks)], collections.defaultdict(list))
     heads = {int(head): [int(rank) for rank in of_nodes.split()] for head, of_nodes in HEAD_LINE.findall(output)}
-    neighbours = {}
-    for even_down, rank, even_up, odd_down, odd_up in TREE_LINE.findall(output):
-        for parity, down, up in ((0, even_down, even_up), (1, odd_down, odd_up)):
-            peers = [int(peer) for peer in down.split("/")[1:]] + [int(up)]
-            neighbours[int(rank), parity] = [peer for peer in peers if peer >= 0]
+    neighbours = collections.defaultdict(list)
+    for rank, *ups in TREE_LINE.findall(output):
+        for parity, up in enumerate(ups):
+            if int(up) >= 0:
+                neighbours[int(rank), parity].append(int(up))
+                neighbours[int(up), parity].append(int(rank))
     return Shape(version, nodes, ranks, [heads[head] for head in sorted(heads)], neighbours)
 
 
