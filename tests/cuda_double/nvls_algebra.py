@@ -21,17 +21,18 @@ class Shape:
     version: tuple
     nodes: int
     ranks: int
-    heads: list       # their ranks: [head][node]
-    neighbours: dict  # (rank, channel modulo 2) -> ranks up and down the tree
+    channels: int
+    heads: list      # their ranks: [head][node]
+    neighbours: dict # (rank, channel modulo 2) -> ranks up and down the tree
 
     def head_of(self, rank):
         return next((head for head, ranks in enumerate(self.heads) if rank in ranks), None)
 
 
-def shape_of(version, nodes, ranks, output):
+def shape_of(version, nodes, ranks, channels, output):
     """From what NCCL prints: `output` of all ranks. On one node every rank is a head, and NCCL prints none."""
     if nodes == 1:
-        return Shape(version, 1, ranks, [[rank] for rank in range(ranks)], collections.defaultdict(list))
+        return Shape(version, 1, ranks, channels, [[rank] for rank in range(ranks)], collections.defaultdict(list))
     heads = {int(head): [int(rank) for rank in of_nodes.split()] for head, of_nodes in HEAD_LINE.findall(output)}
     neighbours = collections.defaultdict(list)
     for rank, *ups in TREE_LINE.findall(output):
@@ -39,16 +40,16 @@ def shape_of(version, nodes, ranks, output):
             if int(up) >= 0:
                 neighbours[int(rank), parity].append(int(up))
                 neighbours[int(up), parity].append(int(rank))
-    return Shape(version, nodes, ranks, [heads[head] for head in sorted(heads)], neighbours)
+    return Shape(version, nodes, ranks, channels, [heads[head] for head in sorted(heads)], neighbours)
 
 
-def chunk_bytes_of(shape, function, part_bytes, call_bytes, channels):
-    """Of one head in one step. Up to 2.21 all channels have the same."""
+def chunk_bytes_of(shape, function, part_bytes, call_bytes):
+    """Of one head in one step. Up to 2.21 all channels have the same, and NCCL counts them times the ranks where it counts bytes times the ranks."""
     operation, algorithm = function
     of_chunk = part_bytes
     heads = len(shape.heads)
     if shape.version < FIRST_WITH_CHUNKS_BY_CHANNEL:
-        of_chunk, heads = call_bytes, heads * channels
+        of_chunk, heads = call_bytes, heads * shape.channels * (shape.ranks if operation != "AllReduce" else 1)
     if operation != "AllReduce":
         of_chunk *= shape.ranks
     if algorithm == "NVLS":
@@ -73,9 +74,9 @@ def round_up(number, grain):
     return -(-number // grain) * grain
 
 
-def heads_of_part(shape, function, part_bytes, call_bytes, channels, type_bytes):
+def heads_of_part(shape, function, part_bytes, call_bytes, type_bytes):
     """[(steps, bytes)] of each head on a channel."""
-    chunk = chunk_bytes_of(shape, function, part_bytes, call_bytes, channels)
+    chunk = chunk_bytes_of(shape, function, part_bytes, call_bytes)
     if function[0] != "AllReduce":
         return [(-(-part_bytes // chunk), part_bytes)] * len(shape.heads)
     loops, rest = divmod(part_bytes, chunk * len(shape.heads))
@@ -96,7 +97,7 @@ def expected_of(shape, rank, function, parts, call_bytes, type_bytes):
     moved, switched, connections = {}, {}, {}
     own = shape.head_of(rank)
     for channel, part_bytes in parts.items():
-        heads = heads_of_part(shape, function, part_bytes, call_bytes, len(parts), type_bytes)
+        heads = heads_of_part(shape, function, part_bytes, call_bytes, type_bytes)
         for head, counts in enumerate(heads):
             moved.update({(channel, head, part): counts for part in PARTS[function[0]]
                           if part in ("scatter", "gather") or head == own})

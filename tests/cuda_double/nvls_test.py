@@ -25,8 +25,7 @@ MOST_NICS = 4
 TYPE_BYTES = {"int32": 4, "uint64": 8, "float16": 2, "float32": 4, "bfloat16": 2}
 # The hardware reduces these; of float32 it knows the sum alone.
 REDUCTIONS = [("float32", "sum"), ("int32", "max"), ("bfloat16", "sum"), ("uint64", "min"), ("float16", "max")]
-FIRST_WITH_ALL_GATHER = (2, 22)
-FIRST_WITH_TWO_RANKS = (2, 28)
+FIRST_WITH_ALL_GATHER = (2, 24)
 MIB = 1 << 20
 
 
@@ -158,7 +157,7 @@ def check(library, build, case):
         with open(script, "w", encoding="utf-8") as file:
             file.write(script_of(case, version))
         run_job(job, directory, "job", ["--plan", script])
-        shape = shape_of(version, case.nodes, case.ranks, "\n".join(output_of(directory, rank) for rank in range(case.ranks)))
+        shape = shape_of(version, case.nodes, case.ranks, case.channels, "\n".join(output_of(directory, rank) for rank in range(case.ranks)))
         wanted = case.ranks_per_node if case.nodes == 1 else min(case.nics, case.ranks_per_node)
         assert len(shape.heads) == wanted, f"{case}: NCCL made {len(shape.heads)} heads"
         checker = Checker(case, shape)
@@ -177,11 +176,11 @@ def cases_of(is_quick, version):
     if is_quick:
         return [Case(2, 3, 3, 2), Case(1, 3, 1, 2)]
     cases = [Case(2, 3, 3, channels) for channels in (1, 2, 3)]
-    # A rank that is no head; as many heads as a node's ranks of another number; a tree with a node in between, and with two below one.
+    # A rank that is no head; four heads; a tree with a node in between, and with two below one.
     cases += [Case(2, 3, 2, 2), Case(2, 4, 4, 3), Case(3, 3, 3, 2), Case(4, 3, 2, 2)]
     cases += [Case(1, 4, 1, channels) for channels in (1, 2, 3)]
-    if version >= FIRST_WITH_TWO_RANKS:
-        cases += [Case(2, 2, 2, 2), Case(1, 2, 1, 2)]
+    # 2.28 lets two devices have NVLS, and no longer one head.
+    cases += [Case(2, 2, 2, 2), Case(1, 2, 1, 2)] if version >= (2, 28) else [Case(2, 3, 1, 2)]
     return cases
 
 
