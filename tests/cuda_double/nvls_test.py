@@ -27,6 +27,7 @@ TYPE_BYTES = {"int32": 4, "uint64": 8, "float16": 2, "float32": 4, "bfloat16": 2
 REDUCTIONS = [("float32", "sum"), ("int32", "max"), ("bfloat16", "sum"), ("uint64", "min"), ("float16", "max")]
 FIRST_WITH_ALL_GATHER = (2, 24)
 MIB = 1 << 20
+BESIDE_BYTES = 40000 # of a channel: NCCL does not cut all channels alike
 
 
 @dataclasses.dataclass
@@ -49,11 +50,14 @@ class Case:
 
 
 def sizes_of(case):
-    """Bytes. Around a chunk and around a whole loop of all heads and channels, and where the last loop is short for some heads."""
+    """Bytes. Around a chunk and around a whole loop of all heads and channels, where the last loop is short for some heads, and where NCCL takes a larger
+    chunk."""
     heads = case.ranks_per_node if case.nodes == 1 else min(case.nics, case.ranks_per_node)
     chunk = 16384 if case.nodes == 1 else 32768
     loop = heads * chunk * case.channels
-    return [0, 4, 8, 1004, chunk - 4, chunk + 4, loop - 4, loop + 4, loop + chunk + 20, 999996, 4 * MIB, 4 * MIB + 12]
+    larger = [case.channels * heads * of_channel for of_channel in ((2 * 32768, 8 * 65536) if case.nodes == 1 else (65536, 4 * 131072))]
+    around = [size + step for size in larger for step in (-BESIDE_BYTES * case.channels, BESIDE_BYTES * case.channels)]
+    return [0, 4, 8, 1004, chunk - 4, chunk + 4, loop - 4, loop + 4, loop + chunk + 20, 999996, 4 * MIB, *around]
 
 
 def script_of(case, version):
