@@ -36,6 +36,7 @@ class Case:
     ranks_per_node: int
     nics: int
     channels: int
+    has_cu_mem: bool = False # NCCL's own buffers, too, are cuMem's
 
     @property
     def algorithm(self):
@@ -46,7 +47,7 @@ class Case:
         return self.nodes * self.ranks_per_node
 
     def __str__(self):
-        return f"{self.nodes} x {self.ranks_per_node} ranks, {self.nics} NICs, {self.channels} channels, {self.algorithm}"
+        return f"{self.nodes} x {self.ranks_per_node} ranks, {self.nics} NICs, {self.channels} channels, {self.algorithm}{' with cuMem' if self.has_cu_mem else ''}"
 
 
 def sizes_of(case):
@@ -77,7 +78,7 @@ def script_of(case, version):
 def job_of(library, build, case):
     names = ",".join(["lo"] + [f"lo{i}" for i in range(1, case.nics)])
     return Job(library, build, ranks=case.ranks, ranks_per_node=case.ranks_per_node, limit_s=300, environment={
-        "COLLWIRE_CUDA_P2P": "nvlink", "COLLWIRE_CUDA_NVLS": "1", "NCCL_P2P_DISABLE": "0", "NCCL_GRAPH_REGISTER": "0",
+        "COLLWIRE_CUDA_P2P": "nvlink", "COLLWIRE_CUDA_NVLS": "1", "NCCL_P2P_DISABLE": "0", "NCCL_GRAPH_REGISTER": "0", "NCCL_CUMEM_ENABLE": str(int(case.has_cu_mem)),
         "NCCL_ALGO": case.algorithm.replace("NVLS_TREE", "NVLSTree"), "NCCL_NVLS_NCHANNELS": str(case.channels),
         "NCCL_SOCKET_IFNAME": f"={names}", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,GRAPH"})
 
@@ -178,11 +179,12 @@ def check(library, build, case):
 
 def cases_of(is_quick, version):
     if is_quick:
-        return [Case(2, 3, 3, 2), Case(1, 3, 1, 2)]
+        return [Case(2, 3, 3, 2), Case(1, 3, 1, 2, True)]
     cases = [Case(2, 3, 3, channels) for channels in (1, 2, 3)]
     # A rank that is no head; four heads; a tree with a node in between, and with two below one.
     cases += [Case(2, 3, 2, 2), Case(2, 4, 4, 3), Case(3, 3, 3, 2), Case(4, 3, 2, 2)]
     cases += [Case(1, 4, 1, channels) for channels in (1, 2, 3)]
+    cases += [Case(2, 3, 3, 2, True), Case(1, 4, 1, 2, True)]
     # 2.28 lets two devices have NVLS, and no longer one head.
     cases += [Case(2, 2, 2, 2), Case(1, 2, 1, 2)] if version >= (2, 28) else [Case(2, 3, 1, 2)]
     return cases

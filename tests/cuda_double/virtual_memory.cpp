@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -19,10 +20,15 @@ struct Mapping {
     MemoryObject object;
 };
 
+struct Handled {
+    MemoryObject object;
+    int references = 0;
+};
+
 struct VirtualMemory {
     std::mutex mutex;
     MemoryHandle last_handle = 0;
-    std::map<MemoryHandle, MemoryObject> handles;
+    std::map<MemoryHandle, Handled> handles;
     std::map<char *, std::size_t> reserved;
     std::map<char *, Mapping> mapped;
 };
@@ -53,24 +59,33 @@ SharedMemory PhysicalMemory::shared() const {
     return {::getpid(), file_, status.st_ino, bytes_};
 }
 
-MemoryHandle add_handle(MemoryObject object) {
+MemoryHandle add_handle(const MemoryObject &object) {
     VirtualMemory &all = virtual_memory();
     const std::lock_guard lock(all.mutex);
-    all.handles[++all.last_handle] = std::move(object);
-    return all.last_handle;
+    auto found = std::find_if(all.handles.begin(), all.handles.end(),
+                              [&](const auto &known) { return known.second.object == object; });
+    if (found == all.handles.end())
+        found = all.handles.emplace(++all.last_handle, Handled{object}).first;
+    found->second.references++;
+    return found->first;
 }
 
 std::optional<MemoryObject> object_of(MemoryHandle handle) {
     VirtualMemory &all = virtual_memory();
     const std::lock_guard lock(all.mutex);
     const auto found = all.handles.find(handle);
-    return found != all.handles.end() ? std::optional(found->second) : std::nullopt;
+    return found != all.handles.end() ? std::optional(found->second.object) : std::nullopt;
 }
 
 bool release_handle(MemoryHandle handle) {
     VirtualMemory &all = virtual_memory();
     const std::lock_guard lock(all.mutex);
-    return all.handles.erase(handle) != 0;
+    const auto found = all.handles.find(handle);
+    if (found == all.handles.end())
+        return false;
+    if (--found->second.references == 0)
+        all.handles.erase(found);
+    return true;
 }
 
 std::shared_ptr<PhysicalMemory> create_memory(std::size_t bytes, int device) {

@@ -40,9 +40,12 @@ private:
 struct MemoryObject {
     std::shared_ptr<PhysicalMemory> memory;
     std::shared_ptr<Multicast> multicast;
+
+    bool operator==(const MemoryObject &) const = default;
 };
 
-MemoryHandle add_handle(MemoryObject object);
+// An object that has a handle keeps it: it has to be released once more then.
+MemoryHandle add_handle(const MemoryObject &object);
 std::optional<MemoryObject> object_of(MemoryHandle handle); // nothing: no handle
 bool release_handle(MemoryHandle handle);                   // the object stays while it is mapped
 
