@@ -78,7 +78,7 @@ const CollectiveLayout &collective_layout() {
                                 of("regUsed"),
                                 layout.field("ncclDevWorkColl.netRegUsed"),
                                 of("root"),
-                                of("oneNode"),
+                                layout.field("ncclDevWorkColl.oneNode"),
                                 of("sendbuff"),
                                 of("recvbuff"),
                                 of("redOpArg"),
@@ -204,7 +204,7 @@ Collective read_collective(const char *work, const Function &function, int chann
     collective.input = layout.send_buffer.pointer<const char>(work);
     collective.output = layout.receive_buffer.pointer<char>(work);
     collective.root = layout.root.read_int(work);
-    collective.is_one_node = layout.one_node.read(work) != 0;
+    collective.is_one_node = is_set(layout.one_node, work);
     collective.reduction_argument = reduction_argument(
         function, layout.reduction_argument.read(work), layout.argument_is_address.read(work) != 0);
     read_part(work, channel, collective);

@@ -54,7 +54,7 @@ const ElementLayout &element_layout() {
                              of_element("isUsed"),
                              of_element("redOpArgIsPtr"),
                              of_element("regUsed"),
-                             of_element("oneNode"),
+                             layout.field("ncclWorkElem.oneNode"),
                              of_element("root"),
                              of_element("sendbuff"),
                              of_element("recvbuff"),
@@ -162,7 +162,7 @@ private:
             collective.chunk_count = static_cast<std::int64_t>(layout.chunk_count.read(element));
             collective.last_chunk_count = layout.last_chunk_count.read_signed(element);
             collective.root = layout.root.read_int(element);
-            collective.is_one_node = layout.one_node.read(element) != 0;
+            collective.is_one_node = layout.one_node && layout.one_node.read(element) != 0;
             collective.reduction_argument =
                 reduction_argument(batch.function, layout.reduction_argument.read(element),
                                    layout.argument_is_address.read(element) != 0);

@@ -47,7 +47,8 @@ class Case:
         return self.nodes * self.ranks_per_node
 
     def __str__(self):
-        return f"{self.nodes} x {self.ranks_per_node} ranks, {self.nics} NICs, {self.channels} channels, {self.algorithm}{' with cuMem' if self.has_cu_mem else ''}"
+        memory = " with cuMem" if self.has_cu_mem else ""
+        return f"{self.nodes} x {self.ranks_per_node} ranks, {self.nics} NICs, {self.channels} channels, {self.algorithm}{memory}"
 
 
 def sizes_of(case):
@@ -78,7 +79,8 @@ def script_of(case, version):
 def job_of(library, build, case):
     names = ",".join(["lo"] + [f"lo{i}" for i in range(1, case.nics)])
     return Job(library, build, ranks=case.ranks, ranks_per_node=case.ranks_per_node, limit_s=300, environment={
-        "COLLWIRE_CUDA_P2P": "nvlink", "COLLWIRE_CUDA_NVLS": "1", "NCCL_P2P_DISABLE": "0", "NCCL_GRAPH_REGISTER": "0", "NCCL_CUMEM_ENABLE": str(int(case.has_cu_mem)),
+        "COLLWIRE_CUDA_P2P": "nvlink", "COLLWIRE_CUDA_NVLS": "1", "NCCL_P2P_DISABLE": "0", "NCCL_GRAPH_REGISTER": "0",
+        "NCCL_CUMEM_ENABLE": str(int(case.has_cu_mem)),
         "NCCL_ALGO": case.algorithm.replace("NVLS_TREE", "NVLSTree"), "NCCL_NVLS_NCHANNELS": str(case.channels),
         "NCCL_SOCKET_IFNAME": f"={names}", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,GRAPH"})
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA's virtual memory management: memory and multicast objects have handles, and are mapped at
-// addresses that were reserved before. A multicast address has no memory of its own: what touches
-// it as if it had ends the process, as a GPU's plain load would read anything.
+// addresses that were reserved before. A multicast address has no memory of its own: to touch it as
+// if it had ends the process.
 #pragma once
 
 #include <cstddef>
