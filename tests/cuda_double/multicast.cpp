@@ -162,6 +162,7 @@ std::vector<char *> Multicast::addresses(std::size_t offset) {
                           found.size(), table_->devices));
     std::sort(found.begin(), found.end());
     std::vector<char *> all;
+    all.reserve(found.size());
     for (const auto &[place, address] : found)
         all.push_back(address);
     return all;

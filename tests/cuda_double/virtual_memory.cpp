@@ -167,8 +167,8 @@ bool unmap_object(char *begin, std::size_t bytes) {
     all.mapped.erase(found);
     if (removed.object.memory)
         remove_virtual(begin);
-    ::mmap(begin, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-    return true;
+    return ::mmap(begin, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+                  -1, 0) != MAP_FAILED;
 }
 
 bool allow_access(char *begin, std::size_t bytes) {
