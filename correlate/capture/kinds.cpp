@@ -62,6 +62,7 @@ constexpr auto KINDS = std::to_array<NamedNumber>({
     {CW_KIND_NCCL_WARNING, "nccl_warning"},
     {CW_KIND_NCCL_NETWORK, "nccl_network"},
     {CW_KIND_NCCL_LOCAL, "nccl_local"},
+    {CW_KIND_NCCL_NVLS, "nccl_nvls"},
     {CW_KIND_GPU_KERNEL, "gpu_kernel"},
     {CW_KIND_GPU_NAME, "gpu_name"},
     {CW_KIND_GPU_WINDOW, "gpu_window"},

@@ -308,6 +308,17 @@ constexpr auto LOCAL = std::to_array<Field>({
     FIELD(cw_nccl_local, net_send),
     FIELD(cw_nccl_local, net_recv),
 });
+constexpr auto NVLS = std::to_array<Field>({
+    FIELD(cw_nccl_nvls, comm),
+    FIELD(cw_nccl_nvls, tgid),
+    FIELD(cw_nccl_nvls, n_heads),
+    FIELD(cw_nccl_nvls, head_rank),
+    FIELD(cw_nccl_nvls, n_channels),
+    FIELD(cw_nccl_nvls, chunk_bytes),
+    FIELD(cw_nccl_nvls, tree_chunk_bytes),
+    FIELD(cw_nccl_nvls, tree_up),
+    FIELD(cw_nccl_nvls, tree_down),
+});
 constexpr auto NETWORK = std::to_array<Field>({
     FIELD(cw_nccl_network, net),
     FIELD(cw_nccl_network, tgid),
@@ -362,6 +373,8 @@ const RecordLayout *nccl_layout_of(std::uint64_t kind) {
         return layout<cw_nccl_warning, WARNING>("cw_nccl_warning");
     case CW_KIND_NCCL_LOCAL:
         return layout<cw_nccl_local, LOCAL>("cw_nccl_local");
+    case CW_KIND_NCCL_NVLS:
+        return layout<cw_nccl_nvls, NVLS>("cw_nccl_nvls");
     case CW_KIND_NCCL_NETWORK:
         return layout<cw_nccl_network, NETWORK>("cw_nccl_network");
     default:

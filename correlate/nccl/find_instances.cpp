@@ -40,6 +40,9 @@ void put_in_order(CommStream &stream) {
     stream.ends_ns.erase(std::unique(stream.ends_ns.begin(), stream.ends_ns.end()),
                          stream.ends_ns.end());
     // Each segment repeats them.
+    sort_unless_sorted(stream.nvls, [](const cw_nccl_nvls &a, const cw_nccl_nvls &b) {
+        return a.header.time_ns < b.header.time_ns;
+    });
     sort_unless_sorted(stream.channels, [](const Channel &a, const Channel &b) {
         return std::tie(a.time_ns, a.record.channel) < std::tie(b.time_ns, b.record.channel);
     });

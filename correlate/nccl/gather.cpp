@@ -116,6 +116,13 @@ bool Gather::add(Index session, const cw_header &header, std::span<const std::by
         stream_of(session, local.tgid, local.comm).locals.push_back(local);
         return true;
     }
+    case CW_KIND_NCCL_NVLS: {
+        const auto nvls = record_as<cw_nccl_nvls>(record);
+        if (!is_counted(counts_.locals, MAX_OTHER_RECORDS))
+            return false;
+        stream_of(session, nvls.tgid, nvls.comm).nvls.push_back(nvls);
+        return true;
+    }
     case CW_KIND_NCCL_CONNECTION:
         return add_connection(session, record);
     case CW_KIND_NCCL_IMAGE:

@@ -89,6 +89,7 @@ struct CommStream {
     std::vector<MoreTasks> more_tasks;
     std::vector<Channel> channels;
     std::vector<cw_nccl_local> locals;
+    std::vector<cw_nccl_nvls> nvls;
 };
 
 struct GatheredShape {

@@ -112,7 +112,8 @@ private:
             for (const LocalSend &send : task.edges) {
                 is_known = is_known && send.transport != LocalTransport::Unknown;
                 if (send.transport != LocalTransport::P2p &&
-                    send.transport != LocalTransport::Nvlink)
+                    send.transport != LocalTransport::Nvlink &&
+                    send.transport != LocalTransport::Nvls)
                     continue;
                 std::uint64_t &bytes =
                     send.edge.sender == rank ? transfer.tx_bytes : transfer.rx_bytes;

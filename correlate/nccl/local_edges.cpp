@@ -31,6 +31,10 @@ bool is_p2p(const cw_nccl_shape_task &task) {
     return task.func == CW_NCCL_SEND || task.func == CW_NCCL_RECV;
 }
 
+bool is_nvls(const cw_nccl_shape_task &task) {
+    return task.algorithm == CW_NCCL_NVLS || task.algorithm == CW_NCCL_NVLS_TREE;
+}
+
 std::uint64_t bytes_of(const cw_nccl_shape_task &task) {
     return task.count * capture::nccl_datatype_bytes(task.datatype);
 }
@@ -73,12 +77,19 @@ public:
             }
             result_[i].reason = reason_of(tasks_[i]);
             if (result_[i].reason == NotModelled::No)
-                collectives_.push_back(i);
+                (is_nvls(tasks_[i]) ? nvls_ : collectives_).push_back(i);
             else
-                has_unknown_ = has_unknown_ || result_[i].reason != NotModelled::GroupedBroadcast;
+                has_unknown_ = has_unknown_ || !is_scheduled_apart(tasks_[i], result_[i].reason);
         }
-        if (!collectives_.empty())
-            divide();
+        // Tasks of the launch that the scheduler counts in a way that is not known here.
+        if (has_unknown_)
+            fail(collectives_, NotModelled::Channels);
+        else if (!collectives_.empty())
+            divide(collectives_, static_cast<std::uint32_t>(
+                                     std::min<std::size_t>(comm_.channels.size(), MOST_CHANNELS)));
+        if (!nvls_.empty())
+            divide(nvls_, std::min(static_cast<std::uint32_t>(comm_.nvls.place.n_channels),
+                                   MOST_CHANNELS));
         return std::move(result_);
     }
 
@@ -99,9 +110,13 @@ private:
         case CW_NCCL_COLLNET_CHAIN:
             return NotModelled::CollNet;
         case CW_NCCL_NVLS:
-            return NotModelled::Nvls;
+            if (!is_nvls_known(comm_.nvls, task))
+                return NotModelled::Nvls;
+            break;
         case CW_NCCL_NVLS_TREE:
-            return NotModelled::NvlsTree;
+            if (!is_nvls_known(comm_.nvls, task))
+                return NotModelled::NvlsTree;
+            break;
         default:
             break;
         }
@@ -165,58 +180,62 @@ private:
 
     // ---- collectives
 
+    // ncclPrepareTasks sorts collectives into those of NVLS, those of CollNet, and all others.
+    // scheduleCollTasksToPlan counts each of these by itself.
+    static bool is_scheduled_apart(const cw_nccl_shape_task &task, NotModelled reason) {
+        return reason == NotModelled::GroupedBroadcast || reason == NotModelled::CollNet ||
+               is_nvls(task);
+    }
+
     // Every number of channels that fits the tasks and the known shares is tried: what all results
-    // agree on is certain.
-    void divide() {
-        ShareRules rules{.version = comm_.version,
-                         .n_ranks = comm_.n_ranks,
-                         .channels = static_cast<std::uint32_t>(
-                             std::min<std::size_t>(comm_.channels.size(), MOST_CHANNELS)),
-                         .n_threads = comm_.n_threads,
-                         .n_ll128_threads = comm_.n_ll128_threads};
-        // Tasks of the launch that the scheduler counts in a way that is not known here.
-        if (has_unknown_)
-            return fail_collectives(NotModelled::Channels);
+    // agree on is certain. `of`: tasks that the scheduler counts together.
+    void divide(const std::vector<std::uint32_t> &of, std::uint32_t channels) {
+        const ShareRules rules{.version = comm_.version,
+                               .n_ranks = comm_.n_ranks,
+                               .channels = channels,
+                               .n_threads = comm_.n_threads,
+                               .n_ll128_threads = comm_.n_ll128_threads};
         std::vector<cw_nccl_shape_task> tasks;
-        for (const std::uint32_t i : collectives_)
+        for (const std::uint32_t i : of)
             tasks.push_back(tasks_[i]);
         std::vector<std::vector<std::vector<ChannelShare>>> divisions;
         for (std::uint32_t wanted = 1; wanted <= rules.channels; ++wanted) {
             auto shares = share_out(rules, tasks, wanted);
-            if (!shares.empty() && fits(rules, tasks, wanted, shares) &&
+            if (!shares.empty() && fits(rules, of, tasks, wanted, shares) &&
                 std::ranges::find(divisions, shares) == divisions.end())
                 divisions.push_back(std::move(shares));
         }
         if (divisions.empty())
-            return fail_collectives(rules.channels == 0 ? NotModelled::Topology
-                                                        : NotModelled::Channels);
-        for (std::size_t i = 0; i < collectives_.size(); ++i)
-            result_[collectives_[i]] = agreed(tasks[i], divisions, i);
+            return fail(of, rules.channels == 0 ? NotModelled::Topology : NotModelled::Channels);
+        for (std::size_t i = 0; i < of.size(); ++i)
+            result_[of[i]] = agreed(tasks[i], divisions, i);
     }
 
-    void fail_collectives(NotModelled reason) {
-        for (const std::uint32_t i : collectives_)
+    void fail(const std::vector<std::uint32_t> &of, NotModelled reason) {
+        for (const std::uint32_t i : of)
             result_[i].reason = reason;
     }
 
-    [[nodiscard]] bool fits(const ShareRules &rules, std::span<const cw_nccl_shape_task> tasks,
-                            std::uint32_t wanted,
+    [[nodiscard]] bool fits(const ShareRules &rules, const std::vector<std::uint32_t> &of,
+                            std::span<const cw_nccl_shape_task> tasks, std::uint32_t wanted,
                             const std::vector<std::vector<ChannelShare>> &shares) const {
         for (std::size_t i = 0; i < tasks.size(); ++i)
             if (tasks[i].n_channels != 0 && tasks[i].n_channels != shares[i].size())
                 return false;
         for (const KnownShare &known : known_) {
-            const auto place = std::ranges::find(collectives_, known.task);
-            if (place == collectives_.end())
+            const auto place = std::ranges::find(of, known.task);
+            if (place == of.end())
                 continue;
-            const ChannelShare share{known.channel, known.bytes};
-            if (std::ranges::find(shares[static_cast<std::size_t>(place - collectives_.begin())],
-                                  share) ==
-                shares[static_cast<std::size_t>(place - collectives_.begin())].end())
+            const std::vector<ChannelShare> &here =
+                shares[static_cast<std::size_t>(place - of.begin())];
+            if (std::ranges::find(here, ChannelShare{known.channel, known.bytes}) == here.end())
                 return false;
         }
-        const bool is_certain = tasks.size() != 1 || tasks.front().n_channels != 0;
-        return is_certain || may_want(rules, tasks.front(), wanted);
+        if (tasks.size() != 1 || tasks.front().n_channels != 0)
+            return true;
+        // NVLS uses all of its channels, however few bytes there are.
+        return is_nvls(tasks.front()) ? wanted == rules.channels
+                                      : may_want(rules, tasks.front(), wanted);
     }
 
     [[nodiscard]] ModelledTask
@@ -263,6 +282,10 @@ private:
                                           std::span<const ChannelShare> shares) const {
         ModelledTask result;
         for (const ChannelShare &share : shares) {
+            if (is_nvls(task)) {
+                add_switch(task, share, result.edges);
+                continue;
+            }
             const cw_nccl_channel *channel =
                 share.channel < MOST_CHANNELS ? channels_[share.channel] : nullptr;
             if (channel == nullptr)
@@ -273,6 +296,14 @@ private:
                 return {.reason = NotModelled::Task, .edges = {}};
         }
         return result;
+    }
+
+    void add_switch(const cw_nccl_shape_task &task, const ChannelShare &share,
+                    std::vector<LocalEdge> &edges) const {
+        const SwitchBytes bytes = nvls_bytes(comm_.nvls, task, share.bytes);
+        const auto channel = static_cast<std::uint8_t>(share.channel);
+        edges.push_back({comm_.rank, NVLINK_SWITCH, channel, bytes.to_bytes, bytes.to_bytes});
+        edges.push_back({NVLINK_SWITCH, comm_.rank, channel, bytes.from_bytes, bytes.from_bytes});
     }
 
     bool add_edges(const cw_nccl_shape_task &task, const ChannelShare &share,
@@ -371,7 +402,8 @@ private:
     bool has_grouped_;
     bool has_unknown_ = false; // collectives of other kinds
     std::array<const cw_nccl_channel *, MOST_CHANNELS> channels_{};
-    std::vector<std::uint32_t> collectives_; // indices
+    std::vector<std::uint32_t> collectives_; // on rings and trees: indices
+    std::vector<std::uint32_t> nvls_;
     std::vector<ModelledTask> result_;
 };
 

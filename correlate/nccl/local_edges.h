@@ -6,7 +6,8 @@
 // ncclProxyOp to read. What such a connection carries follows from the task (function, count,
 // algorithm, protocol, channels), from the ring or tree of each channel, and from the part of the
 // count that NCCL's scheduler gives to each channel (channel_shares.h). The kernel sends on it what
-// it would send over a network: the formulas are those of op_bytes.h.
+// it would send over a network: the formulas are those of op_bytes.h, and for NVLS those of
+// nvls_bytes.h.
 #pragma once
 
 #include <array>
@@ -18,18 +19,22 @@
 
 #include "collwire/nccl_comm_records.h"
 #include "collwire/nccl_launch_records.h"
+#include "correlate/nccl/nvls_bytes.h"
 
 namespace collwire::nccl {
 
 inline constexpr std::uint32_t OLDEST_LOCAL_VERSION = 22400;
+// In place of a rank: the switch of NVLS, which adds up what ranks send and multiplies what they
+// get.
+inline constexpr std::int32_t NVLINK_SWITCH = -2;
 inline constexpr std::uint8_t ALL_CHANNELS = UINT8_MAX; // the sum of all, not one of them
 
 // Why the bytes of a task are not known.
 enum class NotModelled : std::uint8_t {
     No,               // they are known
     Version,          // before 2.24
-    Nvls,             // the switch reduces and multiplies
-    NvlsTree,         // likewise
+    Nvls,             // with CollNet between nodes, or its heads were not recorded
+    NvlsTree,         // its heads were not recorded
     CollNet,          // ranks of a node gather at those with a NIC
     OtherKernel,      // symmetric kernels and copy engines: no channels, no ring, no tree
     GroupedBroadcast, // broadcasts of a group (2.29 and later): the launch lacks their protocol
@@ -61,6 +66,7 @@ struct LocalComm {
     // Nthreads, Ll128Nthreads; 0 or less: NCCL's default.
     std::int64_t n_threads = 0;
     std::int64_t n_ll128_threads = 0;
+    NvlsRank nvls;
 };
 
 // A channel's part of a collective that is known from a proxy operation of the same launch.

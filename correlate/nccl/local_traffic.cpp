@@ -63,7 +63,13 @@ public:
                                   parameter("BuffSize", 0)},
                  .p2p_ll_threshold_bytes = parameter("P2pLLThreshold", -1),
                  .n_threads = parameter("Nthreads", 0),
-                 .n_ll128_threads = parameter("Ll128Nthreads", 0)};
+                 .n_ll128_threads = parameter("Ll128Nthreads", 0),
+                 .nvls = {.n_ranks = instance_.record.n_ranks,
+                          .n_nodes = instance_.record.n_nodes,
+                          .buffer_bytes = parameter("BuffSize", 0),
+                          .tree_chunk_bytes = parameter("NvlsTreeMaxChunkSize", 0)}};
+        if (const cw_nccl_nvls *nvls = nvls_of(stream_, instance_))
+            comm_.nvls.place = *nvls;
     }
 
     // `is_own`: the shape is of a launch of this rank.
@@ -107,6 +113,8 @@ private:
     // Absent: not inside the node, or over the network inside it, which is accounted elsewhere.
     [[nodiscard]] std::optional<LocalTransport>
     transport_of(const Shape &shape, const LocalEdge &edge, bool is_transfer, bool is_own) const {
+        if (edge.sender == NVLINK_SWITCH || edge.receiver == NVLINK_SWITCH)
+            return LocalTransport::Nvls;
         const bool is_send = edge.sender == instance_.record.rank;
         const std::int32_t peer = is_send ? edge.receiver : edge.sender;
         if (!is_local_peer(peer))
@@ -299,9 +307,11 @@ private:
         }
     }
 
+    // What the switch of NVLS sends is what it got from the ranks.
     [[nodiscard]] bool counts(const Instance &instance, const LocalEdge &edge) {
         return edge.sender == instance.record.rank ||
-               !ranks_[instance.comm].recorded.contains(edge.sender);
+               (edge.sender != NVLINK_SWITCH &&
+                !ranks_[instance.comm].recorded.contains(edge.sender));
     }
 
     std::vector<LocalTask> counted(const Instance &instance, std::vector<LocalTask> tasks) {
@@ -321,7 +331,8 @@ private:
             for (const LocalTask &task : tasks)
                 for (const LocalSend &send : task.edges)
                     if (const LocalEdge &edge = send.edge;
-                        task.launches != 0 && counts(instance, edge))
+                        task.launches != 0 &&
+                        (edge.sender == NVLINK_SWITCH || counts(instance, edge)))
                         local_.matrix[{instance.comm, edge.sender, edge.receiver, send.transport}]
                             .add({multiply_saturating(edge.payload_bytes, task.launches),
                                   multiply_saturating(edge.data_bytes, task.launches)});
@@ -382,6 +393,8 @@ std::string_view local_transport_name(LocalTransport transport) {
         return "p2p";
     case LocalTransport::Shm:
         return "shm";
+    case LocalTransport::Nvls:
+        return "nvls";
     case LocalTransport::Unknown:
         break;
     }
@@ -391,6 +404,7 @@ std::string_view local_transport_name(LocalTransport transport) {
 std::string_view local_wire_name(LocalTransport transport) {
     switch (transport) {
     case LocalTransport::Nvlink:
+    case LocalTransport::Nvls:
         return "nvlink";
     case LocalTransport::Pcie:
         return "pcie";

@@ -30,14 +30,15 @@ enum class LocalTransport : std::uint8_t {
     Shm,     // through host memory, over PCIe or C2C
     Nvlink,  // P2P between GPUs that NVML says reach each other over NVLink
     Pcie,    // P2P between GPUs of which NVML says that they do not
+    Nvls,    // GPU to and from the switch of NVLinks
 };
-inline constexpr std::size_t LOCAL_TRANSPORTS = 5;
-inline constexpr std::array ALL_LOCAL_TRANSPORTS{LocalTransport::Nvlink, LocalTransport::Pcie,
-                                                 LocalTransport::P2p, LocalTransport::Shm,
-                                                 LocalTransport::Unknown};
+inline constexpr std::size_t LOCAL_TRANSPORTS = 6;
+inline constexpr std::array ALL_LOCAL_TRANSPORTS{LocalTransport::Nvls, LocalTransport::Nvlink,
+                                                 LocalTransport::Pcie, LocalTransport::P2p,
+                                                 LocalTransport::Shm,  LocalTransport::Unknown};
 
 [[nodiscard]] std::string_view local_transport_name(LocalTransport transport); // "p2p"
-// "nvlink", "pcie"; empty: not P2P, or not known.
+// "nvlink", "pcie"; empty: not between GPUs, or not known.
 [[nodiscard]] std::string_view local_wire_name(LocalTransport transport);
 
 struct LocalBytes {

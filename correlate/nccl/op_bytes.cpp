@@ -7,6 +7,7 @@
 #include <bit>
 #include <utility>
 
+#include "correlate/nccl/nvls_bytes.h"
 #include "correlate/nccl/op_bytes_p2p.h"
 #include "correlate/nccl/protocol_bytes.h"
 
@@ -132,6 +133,30 @@ std::optional<OpBytes> parallel_trees(const OpFacts &facts, bool is_gather) {
                    .data_bytes = blocks * op.channel_bytes};
 }
 
+// all_reduce.h NVLS_TREE: each head sends its part up and down the tree between the nodes.
+std::optional<OpBytes> chunks_of_head(const OpFacts &facts) {
+    const cw_nccl_op &op = facts.op;
+    if (op.protocol != CW_NCCL_SIMPLE || op.loop_bytes == 0 || op.loop_bytes > MOST_BYTES ||
+        op.loop_bytes % op.chunk_bytes != 0)
+        return std::nullopt;
+    const std::uint64_t heads = op.loop_bytes / op.chunk_bytes;
+    const std::uint64_t loops = op.channel_bytes / op.loop_bytes;
+    const std::uint64_t rest_bytes = op.channel_bytes % op.loop_bytes;
+    const auto part_of = [&](std::uint64_t head) {
+        return bytes_of_head(op.channel_bytes, op.chunk_bytes, heads, head, TREE_HEAD_ALIGN_BYTES);
+    };
+    const auto head = static_cast<std::uint64_t>(std::max(facts.head_rank, 0));
+    if (head >= heads)
+        return std::nullopt;
+    const std::uint64_t bytes = part_of(head);
+    auto all = checked(op, {.payload_bytes = bytes, .data_bytes = bytes},
+                       loops + (rest_bytes != 0 ? 1 : 0));
+    // The first head has the largest part.
+    if (all && facts.head_rank < 0)
+        all->is_bound = part_of(0) != part_of(heads - 1);
+    return all;
+}
+
 // scheduler/allgatherv_sched.cc (2.29 and later): an operation has no task; of the broadcasts it
 // contains only their total number of messages.
 std::optional<OpBytes> grouped_broadcasts(const OpFacts &facts) {
@@ -202,6 +227,8 @@ std::optional<OpBytes> derive_op_bytes(const OpFacts &facts) {
         return is_pipeline_end(facts) ? std::nullopt : whole_channel(facts);
     case CW_NCCL_PATTERN_TREE_UP_DOWN:
         return whole_channel(facts);
+    case CW_NCCL_PATTERN_NVLS_TREE:
+        return chunks_of_head(facts);
     case CW_NCCL_PATTERN_PAT_UP:
         return parallel_trees(facts, false);
     case CW_NCCL_PATTERN_PAT_DOWN:

@@ -13,7 +13,8 @@
 //     channelSize  the channel's part of the task's count, in bytes. AllGather and ReduceScatter:
 //                  of one rank's share
 //     chunkSize    data bytes of one chunk, flags not included, in every protocol
-//     loopSize     chunkSize times the chunks of a loop: the ranks on a ring, else 1
+//     loopSize     chunkSize times the chunks of a loop: the ranks on a ring, the heads of
+//                  NVLS_TREE, else 1
 //     nsteps       steps of this connection; a message is sliceSteps of them
 //     nbytes       PAT: of all ranks; registered: of the task; else the FIFO's bytes of a message
 //     loopOffset   where the channel's part begins
@@ -45,6 +46,8 @@ struct OpFacts {
     // For a send or receive that is spread over channels: this operation's part. find_part_bytes()
     // fills it if the fields alone do not determine it.
     std::optional<std::uint64_t> part_bytes;
+    // Of NVLS_TREE: this rank's number among the heads of its node; less than 0: not known.
+    std::int32_t head_rank = -1;
     // Rounding unit of an AllReduce's chunks in its last loop on a ring (all_reduce.h runRing).
     std::uint64_t ring_align_bytes = 16;
 };
@@ -58,10 +61,10 @@ struct OpBytes {
     bool operator==(const OpBytes &) const = default;
 };
 
-// Absent if unknown: CollNet, NVLS, a version before 2.20, before 2.24 an operation without
-// channel_bytes, or contradicting fields. A bound: broadcasts that NCCL 2.29 and later merges into
-// one operation (CW_NCCL_ALL_GATHER_V, see derive_broadcast_bytes), and ambiguous parts of a send
-// or receive.
+// Absent if unknown: CollNet, NVLS with CollNet, a version before 2.20, before 2.24 an operation
+// without channel_bytes, or contradicting fields. A bound: broadcasts that NCCL 2.29 and later
+// merges into one operation (CW_NCCL_ALL_GATHER_V, see derive_broadcast_bytes), ambiguous parts of
+// a send or receive, and NVLS_TREE without head_rank where the heads differ.
 std::optional<OpBytes> derive_op_bytes(const OpFacts &facts);
 
 // A broadcast of a group, seen from a rank on the ring of one channel.

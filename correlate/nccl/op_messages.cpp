@@ -173,6 +173,14 @@ std::optional<MessagePackets> derive_message_packets(const OpFacts &facts,
     case CW_NCCL_PATTERN_TREE_UP_DOWN:
         sum.add_cut(op.channel_bytes, op.chunk_bytes, 1);
         break;
+    case CW_NCCL_PATTERN_NVLS_TREE: {
+        // In the last loop a head may have no data, and sends an empty message.
+        const std::uint64_t loops = op.channel_bytes / op.loop_bytes;
+        sum.add_chunks(op.chunk_bytes, loops);
+        if (op.channel_bytes % op.loop_bytes != 0)
+            sum.add_chunks(all->payload_bytes - loops * op.chunk_bytes, 1);
+        break;
+    }
     case CW_NCCL_PATTERN_PAT_UP:
     case CW_NCCL_PATTERN_PAT_DOWN:
         add_parallel_trees(sum, facts, *all);

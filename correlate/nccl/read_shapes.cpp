@@ -192,16 +192,20 @@ private:
         facts.is_send = (head.flags & CW_NCCL_CONNECTION_SEND) != 0;
         facts.peer = op.peer;
         facts.version = instance.version;
+        if (from.pattern == CW_NCCL_PATTERN_NVLS_TREE)
+            if (const cw_nccl_nvls *nvls =
+                    nvls_of(nccl_.gathered.streams[instance.stream], instance))
+                facts.head_rank = nvls->head_rank;
     }
 
     // The process may have exited before its rings were read, and a rank can have several
     // neighbours in a tree: then the connection's peer says it.
     std::int32_t peer_of_shared(const Instance &instance, const cw_nccl_op &op,
                                 const cw_nccl_connection &head) const {
-        const Channel *channel =
-            channel_of(nccl_.gathered.streams[instance.stream], instance, op.channel);
+        const CommStream &stream = nccl_.gathered.streams[instance.stream];
         const std::int32_t neighbour =
-            neighbour_of(channel, op, (head.flags & CW_NCCL_CONNECTION_SEND) != 0);
+            neighbour_of(channel_of(stream, instance, op.channel), nvls_of(stream, instance), op,
+                         (head.flags & CW_NCCL_CONNECTION_SEND) != 0);
         return neighbour >= 0 ? neighbour : owner_ranks_.rank_of(instance, head.peer);
     }
 

@@ -16,6 +16,11 @@ using nccl::LocalState;
 
 namespace {
 
+// The switch of NVLS is no rank.
+Json rank_or_null(std::int32_t rank) {
+    return rank < 0 ? Json(nullptr) : Json(rank);
+}
+
 Json bytes_json(const nccl::LocalBytes &bytes) {
     return {{"payload_bytes", bytes.payload_bytes}, {"data_bytes", bytes.data_bytes}};
 }
@@ -80,8 +85,8 @@ Json local_json(const Model &model) {
     Json edges = Json::array();
     for (const auto &[key, bytes] : local.matrix) {
         Json edge = {{"comm", key.comm},
-                     {"src_rank", key.source},
-                     {"dst_rank", key.destination},
+                     {"src_rank", rank_or_null(key.source)},
+                     {"dst_rank", rank_or_null(key.destination)},
                      {"transport", nccl::local_transport_name(key.transport)},
                      {"wire", text_or_null(nccl::local_wire_name(key.transport))}};
         edge.update(bytes_json(bytes));
@@ -116,7 +121,7 @@ Json local_parts_json(const Model &model, const std::vector<nccl::LocalPart> &pa
         const bool is_send = edge.sender == rank;
         Json json = {
             {"rank", rank},
-            {"peer_rank", is_send ? edge.receiver : edge.sender},
+            {"peer_rank", rank_or_null(is_send ? edge.receiver : edge.sender)},
             {"channel", edge.channel == nccl::ALL_CHANNELS ? Json(nullptr) : Json(edge.channel)},
             {"direction", is_send ? "send" : "recv"},
             {"transport", nccl::local_transport_name(part.send.transport)},

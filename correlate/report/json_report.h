@@ -12,7 +12,7 @@ namespace collwire::report {
 
 // Version of docs/report-schema.md. Minor: fields were added.
 inline constexpr int JSON_SCHEMA_MAJOR = 1;
-inline constexpr int JSON_SCHEMA_MINOR = 21;
+inline constexpr int JSON_SCHEMA_MINOR = 22;
 
 struct JsonOptions {
     bool detail = false; // each rank's sent and received bytes for each NCCL operation

@@ -22,6 +22,8 @@ using nccl::LocalTransport;
 
 std::string_view local_transport_title(LocalTransport transport) {
     switch (transport) {
+    case LocalTransport::Nvls:
+        return "NVLS";
     case LocalTransport::Nvlink:
         return "NVLink";
     case LocalTransport::Pcie:
@@ -126,6 +128,10 @@ private:
         };
         if (is_used(LocalTransport::Nvlink) || is_used(LocalTransport::Pcie))
             wrapped("  NVLink, PCIe P2P: from GPU to GPU, over what NVML says connects the two",
+                    "  ", "");
+        if (is_used(LocalTransport::Nvls))
+            wrapped("  NVLS: from GPUs to the NVLink switch, which adds up what they send; each "
+                    "GPU gets about as much from it as it sends",
                     "  ", "");
         if (is_used(LocalTransport::P2p))
             wrapped("  P2P: NVLink or PCIe, which is not known; SHM: through host memory", "  ",

@@ -54,7 +54,7 @@ void NodeStanding::add(const cw_header &header, std::span<const std::byte> recor
         return add_node(record);
     if (!has_node_)
         return;
-    if (header.kind >= CW_KIND_NCCL_IMAGE && header.kind <= CW_KIND_NCCL_LOCAL &&
+    if (header.kind >= CW_KIND_NCCL_IMAGE && header.kind <= CW_KIND_NCCL_NVLS &&
         header.kind != CW_KIND_TCP_SOCKET)
         add_nccl(header, record);
     else

@@ -15,8 +15,8 @@ constexpr std::uint32_t NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7; // ncclResult_t
 
 RankTrack::RankTrack(const cw_nccl_comm &comm, std::uint32_t version, std::uint32_t node,
                      OperationTracker &tracker, ShapeTable &shapes)
-    : comm_(comm), rank_{comm.rank, comm.n_ranks, comm.p2p_channels, version, 0}, tracker_(tracker),
-      shapes_(shapes) {
+    : comm_(comm), rank_{comm.rank, comm.n_ranks, comm.comm, comm.p2p_channels, version, 0},
+      tracker_(tracker), shapes_(shapes) {
     is_numbered_ = (comm.flags & CW_NCCL_COMM_CREATED) != 0;
     if (is_numbered_ && (comm.flags & CW_NCCL_COMM_SHARED) == 0)
         rank_.begin_ns = comm.header.time_ns;

@@ -53,9 +53,14 @@ void ShapeTable::add(const cw_nccl_connection &connection) {
         connection.transport != CW_NCCL_TRANSPORT_LOCAL};
 }
 
+void ShapeTable::add(const cw_nccl_nvls &nvls) {
+    nvls_[{nvls.tgid, nvls.comm}] = nvls;
+}
+
 void ShapeTable::forget_process(std::uint32_t tgid) {
     std::erase_if(shapes_, [tgid](const auto &entry) { return entry.first.first == tgid; });
     std::erase_if(connections_, [tgid](const auto &entry) { return entry.first.first == tgid; });
+    std::erase_if(nvls_, [tgid](const auto &entry) { return entry.first.first == tgid; });
 }
 
 const std::vector<TaskBytes> *ShapeTable::find(std::uint32_t tgid, std::uint64_t shape,
@@ -81,6 +86,7 @@ bool ShapeTable::compute(std::uint32_t tgid, Shape &shape, const LaunchingRank &
         return static_cast<std::uint32_t>(
             std::ranges::find(refs, refs[task].task, &cw_nccl_task_ref::task) - refs.begin());
     };
+    const auto nvls = nvls_.find({tgid, rank.comm});
     std::vector<nccl::OpFacts> facts;
     for (const cw_nccl_op &op : shape.ops) {
         if (op.pattern == CW_NCCL_PATTERN_PROFILER)
@@ -103,6 +109,8 @@ bool ShapeTable::compute(std::uint32_t tgid, Shape &shape, const LaunchingRank &
         one.is_send = found == connections_.end() || found->second.is_send;
         one.peer = op.peer >= 0 || found == connections_.end() ? op.peer : found->second.peer;
         one.version = rank.version;
+        if (nvls != nvls_.end() && nvls->second.header.time_ns >= rank.begin_ns)
+            one.head_rank = nvls->second.head_rank;
     }
     std::map<std::pair<std::uint32_t, bool>, std::vector<std::size_t>> parts;
     for (std::size_t i = 0; i < facts.size(); ++i)

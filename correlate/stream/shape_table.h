@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "collwire/nccl_comm_records.h"
 #include "collwire/nccl_connection_records.h"
 #include "collwire/nccl_launch_records.h"
 
@@ -34,6 +35,7 @@ struct TaskBytes {
 struct LaunchingRank {
     std::int32_t rank = -1;
     std::int32_t n_ranks = 0;
+    std::uint64_t comm = 0;         // its address
     std::uint32_t p2p_channels = 0; // 0: not known
     std::uint32_t version = 0;      // of NCCL: 22809
     // Earlier records are of other connections, whose addresses are used again; 0: none are known
@@ -46,6 +48,7 @@ public:
     void add(const cw_nccl_shape_task &task);
     void add(const cw_nccl_shape_ops &ops);
     void add(const cw_nccl_connection &connection);
+    void add(const cw_nccl_nvls &nvls);
     void forget_process(std::uint32_t tgid);
 
     // The tasks of a shape by their index. Null: not all records of it are there. Valid until the
@@ -82,6 +85,7 @@ private:
 
     std::unordered_map<Key, Shape, Hash> shapes_;
     std::unordered_map<Key, Connection, Hash> connections_;
+    std::unordered_map<Key, cw_nccl_nvls, Hash> nvls_; // by the communicator's address
 };
 
 } // namespace collwire::stream

@@ -244,6 +244,9 @@ void World::add(std::size_t capture, const cw_header &header, std::span<const st
     case CW_KIND_NCCL_CONNECTION:
         node.shapes.add(capture::record_as<cw_nccl_connection>(record));
         break;
+    case CW_KIND_NCCL_NVLS:
+        node.shapes.add(capture::record_as<cw_nccl_nvls>(record));
+        break;
     default:
         break;
     }

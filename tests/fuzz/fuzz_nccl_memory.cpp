@@ -19,6 +19,7 @@
 #include "userspace/nccl/layout/bpf_layout.h"
 #include "userspace/nccl/memory/channels.h"
 #include "userspace/nccl/memory/live_comms.h"
+#include "userspace/nccl/memory/nvls.h"
 #include "userspace/nccl/memory/queue_pair_paths.h"
 
 namespace collwire::process {
@@ -174,6 +175,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     }
     for (std::size_t i = 0; i < std::min(comms.size(), COMMS_WITH_CHANNELS); ++i)
         check(nccl::read_channels(process, layout, comms[i].comm, CHANNEL_BYTES));
+    for (std::size_t i = 0; i < std::min(comms.size(), COMMS_WITH_CHANNELS); ++i)
+        if (const auto nvls = nccl::read_nvls(process, layout, comms[i].comm))
+            expect(nvls->n_heads > nvls->head_rank && nvls->n_channels > 0);
     std::uint16_t at = 0;
     std::memcpy(&at, &input[memory::CONNECTION_BYTE], sizeof(at));
     check(nccl::read_connection(process, layout, *bpf_layout, memory::BIAS, memory::BASE + 16,

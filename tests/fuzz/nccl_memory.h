@@ -110,6 +110,8 @@ struct Channel {
     std::uint64_t peers, user_ranks;
     std::int32_t prev, next, index, up;
     std::array<std::int32_t, 3> down;
+    std::int32_t n_heads, head_rank, nvls_up;
+    std::array<std::int32_t, 3> nvls_down;
 };
 struct ProxyState {
     std::uint64_t net, active;
@@ -124,6 +126,7 @@ struct Comm {
     std::uint64_t proxy_state, name, shared;
     std::array<std::uint64_t, 5> seq_number;
     std::array<Channel, 2> channels;
+    std::int32_t nvls_channels, nvls_chunk_bytes;
 };
 struct Roots {
     std::uint64_t comms;
@@ -158,6 +161,12 @@ inline constexpr auto FIELDS = std::to_array<Field>({
     {"ncclChannel.ring.userRanks", offsetof(Channel, user_ranks)},
     {"ncclChannel.tree.up", offsetof(Channel, up)},
     {"ncclChannel.tree.down", offsetof(Channel, down)},
+    {"ncclChannel.nvls.nHeads", offsetof(Channel, n_heads)},
+    {"ncclChannel.nvls.headRank", offsetof(Channel, head_rank)},
+    {"ncclChannel.nvls.treeUp", offsetof(Channel, nvls_up)},
+    {"ncclChannel.nvls.treeDown", offsetof(Channel, nvls_down)},
+    {"ncclComm.nvlsChannels", offsetof(Comm, nvls_channels)},
+    {"ncclComm.nvlsChunkSize", offsetof(Comm, nvls_chunk_bytes)},
     {"ncclChannelPeer.send", offsetof(Peer, send)},
     {"ncclChannelPeer.recv", offsetof(Peer, receive)},
     {"ncclConnector", sizeof(Connector)},

@@ -16,6 +16,9 @@ SLICED = ("--no-wire", "--posts-slice=6s/16s")
 TIMED = ("--network-times",)
 VERBS = (*POSTED, "--qp-source=verbs")
 
+# NVLink SHARP, on the test double of CUDA.
+NVLS = {"NCCL_NVLS_NCHANNELS": "2", "NCCL_P2P_DISABLE": "0", "COLLWIRE_CUDA_P2P": "nvlink", "COLLWIRE_CUDA_NVLS": "1"}
+
 
 @dataclasses.dataclass(frozen=True)
 class Case:
@@ -25,6 +28,7 @@ class Case:
     plan: str
     environment: dict = dataclasses.field(default_factory=dict)
     job_options: tuple = ()
+    ranks: int = 4 # on one machine
     ranks_per_node: int = 1
     nics: int = 1
     over_sockets: bool = False
@@ -65,6 +69,11 @@ class Case:
     def is_sliced(self):
         """Posts are counted now and then: the job's node watches where breakpoints are."""
         return self.record == SLICED
+
+    @property
+    def local_transports(self):
+        """Of all connections inside a node."""
+        return ("nvls", "p2p") if "COLLWIRE_CUDA_NVLS" in self.environment else ("shm",)
 
     @property
     def is_apart(self):
@@ -162,6 +171,11 @@ CASES = {case.name: case for case in (
          first_version=(2, 24)),
     # Two nodes of two ranks: on each channel a rank has one neighbour in its node and one on the network.
     # The pauses let the recorder read the connections.
+    # NVLink SHARP: the ranks of a node reduce through the test double's switch. Over two nodes, each of the three sends its part to the other node.
+    Case("nvls-node", "nvls-node", {"NCCL_ALGO": "allreduce:nvls;allgather:nvls;reducescatter:nvls", **NVLS}, ranks_per_node=4,
+         over_sockets=True, options=("--local-launches",), fewest_figures=0, fewest_calls=8, first_version=(2, 24), job_options=("--gap-ms", "400")),
+    Case("nvls-tree", "nvls-tree", {"NCCL_ALGO": "allreduce:nvlstree;allgather:ring", **NVLS},
+         ranks=6, ranks_per_node=3, nics=3, over_sockets=True, first_version=(2, 24), job_options=("--gap-ms", "400")),
     Case("two-nodes", "ring", {"NCCL_ALGO": "Ring"}, ranks_per_node=2, over_sockets=True, first_version=(2, 24), job_options=("--gap-ms", "400")),
 )}
 
@@ -191,7 +205,7 @@ CASES["late-verbs"] = Case("late-verbs", "training", job_options=UNTIL_STOPPED, 
 CASES["communicators"] = Case("communicators", "communicators", over_sockets=True, fewest_figures=0, fewest_calls=0)
 
 # On one machine, over sockets.
-HERE = ("sockets-default", "exchanges", "many-pairs", "many-trees", "shared", "shrunk-shared", "refused", "one-node")
+HERE = ("sockets-default", "nvls-node", "nvls-tree", "exchanges", "many-pairs", "many-trees", "shared", "shrunk-shared", "refused", "one-node")
 HERE_FULL = (*HERE, "two-nodes", "shrunk", "sockets-ring-simple", "sockets-ring-ll", "sockets-ring-ll128", "sockets-tree-simple", "sockets-tree-ll",
              "sockets-tree-ll128", "sockets-pat-simple", "sockets-striped")
 # On four nodes, each case on a job of its own.

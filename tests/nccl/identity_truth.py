@@ -11,6 +11,7 @@ POINT_TO_POINT = ("Send", "Recv")
 MADE_OF_PAIRS = ("AlltoAll", "Gather", "Scatter")
 ACCEPTED = (0, 7)  # ncclSuccess, ncclInProgress
 SUMMED = ("SendRecv", "AllGatherV")
+SWITCH = -2 # in place of a rank: what NVLS reduces in
 DIRECTIONS = {"send": "send", "receive": "recv"}
 
 
@@ -30,10 +31,18 @@ def messages_of(paths):
     return messages, payload
 
 
-class Truth:
-    """Bytes on network connections by communicator, from the double's logs of all ranks. `is_local(log, kernel, peer)`: rank and peer share memory."""
+def choice_of(work):
+    """(function, (algorithm, protocol)) of a work in the double's log: `AllReduce_NVLS_TREE_SIMPLE`. The pair is empty for sends and receives."""
+    function, *rest = work["function"].split("_", 1)
+    return function, tuple(rest[0].rsplit("_", 1)) if rest else ()
 
-    def __init__(self, logs, is_local=lambda log, kernel, peer: False):
+
+class Truth:
+    """Bytes on network connections by communicator, from the double's logs of all ranks. `is_local(log, kernel, peer)`: rank and peer share memory.
+    `with_switch`: also what ranks send to the switch of NVLS and get from it."""
+
+    def __init__(self, logs, is_local=lambda log, kernel, peer: False, with_switch=False):
+        self.with_switch = with_switch
         self.works = collections.defaultdict(list)  # (hash, rank, function, bytes) -> parts of each, by launch
         self.choices = collections.defaultdict(list)  # the same -> (algorithm, protocol) of each
         self.pairs = collections.Counter()  # (hash, rank, peer, channel, direction) -> bytes of sends and receives
@@ -56,8 +65,11 @@ class Truth:
             if direction == "send":
                 self.sent[hash_] += connection["bytes"]
                 self.matrix[(hash_, rank, connection["peer"])] += connection["bytes"]
+        for switch in kernel.get("switch", []) if self.with_switch else []:
+            for direction, carried in (("send", switch["to_bytes"]), ("recv", switch["from_bytes"])):
+                parts[switch["work"]][(SWITCH, switch["channel"], direction)] += carried
         for work, of_work in zip(kernel["works"], parts):
-            function, *choice = work["function"].split("_")
+            function, choice = choice_of(work)
             if function in SUMMED:
                 if function != "SendRecv":
                     self.with_groups.add((hash_, rank))

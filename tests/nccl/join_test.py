@@ -5,6 +5,7 @@ against the logs of the double and of the job; communicators and connections aga
 
 join_test.py --collwire FILE --build DIRECTORY --version VERSION [--cases CASE,...] [--keep DIRECTORY] [--only-full]"""
 
+import contextlib
 import os
 import sys
 import time
@@ -21,8 +22,8 @@ import join_truth
 import nccl_log
 import numbers_truth
 import options_truth
+import own_network
 
-RANKS = 4
 # The double cannot run the kernels of earlier versions: there only communicators and connections are judged.
 FIRST_WITH_KERNELS = (2, 20)
 DEFAULT = cases.HERE_FULL if os.environ.get("COLLWIRE_FULL") == "1" else cases.HERE
@@ -34,10 +35,15 @@ def text_of(path):
 
 
 def check_case(arguments, case, library, directory):
-    begin = time.monotonic()
     os.mkdir(directory)
+    with own_network.of_devices(case.nics) if case.nics > 1 else contextlib.nullcontext():
+        return judge_case(arguments, case, library, directory)
+
+
+def judge_case(arguments, case, library, directory):
+    begin = time.monotonic()
     version = double_job.version_of(library)
-    job = double_job.Job(library, arguments.build, RANKS, ranks_per_node=case.ranks_per_node, environment={
+    job = double_job.Job(library, arguments.build, case.ranks, ranks_per_node=case.ranks_per_node, environment={
         "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "NCCL_DEBUG_FILE": f"{directory}/nccl.%p.log", **case.environment})
     report, jobs, _ = one_machine.record(arguments.collwire, job, directory, ["--plan", case.plan_path, *case.job_options],
                                            *case.options, may_lose=case.is_cut)
@@ -45,11 +51,11 @@ def check_case(arguments, case, library, directory):
     processes = one_machine.processes_of(report, jobs)
     comms, problems = communicators_truth.compare(report, jobs, texts, processes, version)
     connections, of_connections = (0, []) if case.shares_connections else nccl_log.compare(report, dict(zip(processes, texts)))
-    control, of_control = control_truth.compare(report, [f"{directory}/sent.{rank}" for rank in range(RANKS)])
+    control, of_control = control_truth.compare(report, [f"{directory}/sent.{rank}" for rank in range(case.ranks)])
     problems = problems + of_connections + of_control
     line = case.name
     if version >= FIRST_WITH_KERNELS:
-        doubles = one_machine.logs_of(directory, "truth", RANKS)
+        doubles = one_machine.logs_of(directory, "truth", case.ranks)
         line, of_join = join_truth.judge(case, report, jobs, doubles, identity_truth.same_node(jobs, case.ranks_per_node), processes,
                                            report["loss"]["entries"])
         of_case, of_options = options_truth.compare(case, report, jobs, doubles, processes, version, identity_truth.Truth(doubles).with_groups)

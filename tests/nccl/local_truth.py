@@ -4,10 +4,10 @@ collwire's own arithmetic."""
 
 import collections
 
-from identity_truth import MADE_OF_PAIRS, TYPE_BYTES, Truth, canonical, operations_of, same_node
+from identity_truth import MADE_OF_PAIRS, SWITCH, TYPE_BYTES, Truth, canonical, operations_of, same_node
 
 FIRST_VERSION = (2, 24)
-TRANSPORTS = ("shm", "local") # `local`: the communicator ended before the recorder read its connections
+NOT_READ = "local" # the communicator ended before the recorder read its connections
 
 
 def parts_by_rank(operation, ranks):
@@ -15,7 +15,8 @@ def parts_by_rank(operation, ranks):
     parts = {rank: collections.Counter() for rank in ranks}
     for part in operation["local_parts"]:
         channel = -1 if part["channel"] is None else part["channel"]
-        parts[part["rank"]][(part["peer_rank"], channel, part["direction"])] += part["payload_bytes"]
+        peer = SWITCH if part["peer_rank"] is None else part["peer_rank"]
+        parts[part["rank"]][(peer, channel, part["direction"])] += part["payload_bytes"]
     return parts
 
 
@@ -26,10 +27,10 @@ def summed(parts):
     return sums
 
 
-def compare(report, jobs, doubles, ranks_per_node, has_all_launches):
-    """`has_all_launches`: those inside a node were recorded, too. Returns (summary, problems)."""
+def compare(report, jobs, doubles, ranks_per_node, has_all_launches, wanted_transports):
+    """`has_all_launches`: those inside a node were recorded, too. `wanted_transports`: those of all connections inside a node. Returns (summary, problems)."""
     is_inside = same_node(jobs, ranks_per_node)
-    double = Truth(doubles, lambda *place: not is_inside(*place))
+    double = Truth(doubles, lambda *place: not is_inside(*place), with_switch=True)
     ranks = {comm["hash"]: [rank["rank"] for rank in comm["ranks"]] for comm in report["communicators"]}
     reported, states, transports = collections.defaultdict(list), collections.Counter(), collections.Counter()
     pairs, has_unknown = collections.Counter(), set()
@@ -75,7 +76,7 @@ def compare(report, jobs, doubles, ranks_per_node, has_all_launches):
             problems.append(f"sends and receives {key}: {pairs[key]} bytes, the double has {wanted[key]}")
     if not compared or (has_all_launches and not pairs):
         problems.append(f"{compared} operations and {len(pairs)} pairs compared")
-    if set(transports) - set(TRANSPORTS) or not transports["shm"]:
-        problems.append(f"transports {dict(transports)}: the ranks share memory and nothing else")
+    if set(transports) - {NOT_READ} != set(wanted_transports):
+        problems.append(f"transports {dict(transports)}: the ranks of a node have {wanted_transports}")
     return (f"; inside the node {compared} operations of a rank and {len(pairs)} pairs of ranks by bytes, operations {dict(states)}, "
             f"parts {dict(transports)}"), problems

@@ -5,7 +5,7 @@ CUDA."""
 import collections
 
 import local_truth
-from identity_truth import ACCEPTED, MADE_OF_PAIRS, SUMMED, TYPE_BYTES, operations_of
+from identity_truth import ACCEPTED, MADE_OF_PAIRS, SUMMED, TYPE_BYTES, choice_of, operations_of
 
 
 # Before it NCCL's launch has no channels for operations without network traffic.
@@ -24,7 +24,7 @@ def compare(case, report, jobs, doubles, processes, version, with_groups):
         summary += f"; {launches} collectives of a rank within a node by algorithm, protocol and channels"
         problems = problems + of_launches + ([] if launches else ["no launch within a node"])
     if case.ranks_per_node > 1 and version >= local_truth.FIRST_VERSION:
-        of_node, of_local = local_truth.compare(report, jobs, doubles, case.ranks_per_node, "--local-launches" in case.options)
+        of_node, of_local = local_truth.compare(report, jobs, doubles, case.ranks_per_node, "--local-launches" in case.options, case.local_transports)
         summary += of_node
         problems = problems + of_local
     return summary, problems
@@ -61,10 +61,10 @@ def collectives_done(jobs, doubles):
         of_graphs.update({(*hashes[comm], op, size): n for (comm, op, size), n in played(job).items()})
         for kernel in kernels:
             channels = collections.defaultdict(set)
-            for connection in kernel["connections"]:
-                channels[connection["work"]].add(connection["channel"])
+            for carrier in (*kernel["connections"], *kernel.get("switch", ())):
+                channels[carrier["work"]].add(carrier["channel"])
             for number, work in enumerate(kernel["works"]):
-                function, *choice = work["function"].split("_")
+                function, choice = choice_of(work)
                 if function not in SUMMED and channels[number]:
                     done[(kernel["comm_hash"], kernel["rank"], function, work["bytes"])].append((*choice, len(channels[number])))
     return done, of_graphs

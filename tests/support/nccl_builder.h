@@ -206,6 +206,21 @@ public:
         return *this;
     }
 
+    // On a node of `n_heads`.
+    NcclBuilder &nvls(double time, std::int32_t n_heads, std::int32_t head_rank) {
+        auto record = make_record<cw_nccl_nvls>(CW_KIND_NCCL_NVLS, seconds(time));
+        record.comm = options_.comm;
+        record.tgid = options_.pid;
+        record.n_heads = n_heads;
+        record.head_rank = head_rank;
+        record.n_channels = 1;
+        record.chunk_bytes = 131072;
+        std::fill(std::begin(record.tree_up), std::end(record.tree_up), -1);
+        std::fill(std::begin(record.tree_down), std::end(record.tree_down), -1);
+        node_.add(record);
+        return *this;
+    }
+
     NcclBuilder &connection(double time, std::uint64_t address, bool send, std::int32_t peer,
                             std::initializer_list<std::uint32_t> qpns, std::int32_t channel = 0,
                             std::uint32_t flags = 0) {
@@ -272,7 +287,8 @@ public:
 
     // Tasks first, in the order of their indices.
     NcclBuilder &shape(double time, std::uint64_t shape, const std::vector<CallOptions> &tasks,
-                       const std::vector<cw_nccl_op> &ops, std::uint8_t n_channels = 0) {
+                       const std::vector<cw_nccl_op> &ops, std::uint8_t n_channels = 0,
+                       std::uint8_t algorithm = CW_NCCL_RING) {
         for (std::uint32_t i = 0; i < tasks.size(); ++i) {
             auto task = make_record<cw_nccl_shape_task>(CW_KIND_NCCL_SHAPE_TASK, seconds(time), 0);
             task.comm = options_.comm;
@@ -285,7 +301,7 @@ public:
             task.func = task.api_func = tasks[i].func;
             task.n_channels = n_channels;
             task.datatype = 7;
-            task.algorithm = CW_NCCL_RING;
+            task.algorithm = algorithm;
             task.protocol = CW_NCCL_SIMPLE;
             if (tasks[i].func >= CW_NCCL_ALL_TO_ALL) {
                 task.func = tasks[i].flags != 0 ? CW_NCCL_SEND : CW_NCCL_RECV;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -40,6 +41,8 @@ protected:
                    static_cast<std::streamsize>(bytes.size()));
         chosen_.captures.push_back({path_, {}});
     }
+
+    void TearDown() override { std::filesystem::remove(path_); }
 
     std::string path_ = testing::TempDir() + "memory_need.cwc";
     ChosenCaptures chosen_;

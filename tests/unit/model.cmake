@@ -12,6 +12,7 @@ collwire_test(call_list_test LABEL unit SOURCES call_list_test.cpp LIBS collwire
 collwire_test(model_nvlink_test LABEL unit SOURCES model_nvlink_test.cpp LIBS collwire_report collwire_zstd nlohmann_json::nlohmann_json)
 collwire_test(model_nccl_gpu_test LABEL unit SOURCES model_nccl_gpu_test.cpp LIBS collwire_report collwire_zstd)
 collwire_test(port_incidents_test LABEL unit SOURCES port_incidents_test.cpp LIBS collwire_report collwire_zstd nlohmann_json::nlohmann_json)
+collwire_test(shared_incidents_test LABEL unit SOURCES shared_incidents_test.cpp LIBS collwire_model collwire_zstd)
 collwire_test(model_clocks_test LABEL unit SOURCES model_clocks_test.cpp LIBS collwire_report collwire_zstd)
 collwire_test(model_nccl_errors_test LABEL unit SOURCES model_nccl_errors_test.cpp LIBS collwire_report collwire_zstd)
 collwire_test(report_cli_test LABEL unit

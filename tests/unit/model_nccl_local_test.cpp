@@ -99,6 +99,39 @@ TEST(NcclLocal, BothRanksSendTheirShare) {
     EXPECT_EQ(sums.modelled, 1U);
 }
 
+// Both heads read all of what the other has and their own, and write what they added up to both.
+TEST(NcclLocal, NvlsGoesThroughTheSwitch) {
+    for (const bool is_recorded : {true, false}) {
+        LocalPair pair;
+        for (const int i : {0, 1}) {
+            const CallOptions call{.func = CW_NCCL_ALL_REDUCE, .count = BYTES / 4};
+            pair.comm(i).rank[i].call(12, call).shape(12, 70, {call}, {}, 1, CW_NCCL_NVLS);
+            pair.rank[i].launch(12.001, 70, {call}, LOCAL);
+            if (is_recorded)
+                pair.rank[i].nvls(11.5, 2, i);
+        }
+        const model::Model model = pair.model();
+        const LocalFacts &local = model.nccl.local;
+        ASSERT_EQ(local.collectives.size(), 1U);
+        if (!is_recorded) {
+            EXPECT_EQ(state_of_first(model), LocalState::NotModelled);
+            EXPECT_EQ(local.collectives[0].reason, NotModelled::Nvls);
+            continue;
+        }
+        EXPECT_EQ(state_of_first(model), LocalState::Modelled);
+        // Less than 16 KiB: the first head has all of it.
+        EXPECT_EQ(local.collectives[0].payload_bytes, (BYTES + BYTES) + BYTES);
+        ASSERT_EQ(local.matrix.size(), 4U) << "each rank to the switch and from it";
+        for (const auto &[key, bytes] : local.matrix) {
+            EXPECT_EQ(key.transport, LocalTransport::Nvls);
+            EXPECT_EQ(std::min(key.source, key.destination), NVLINK_SWITCH);
+            EXPECT_EQ(bytes.payload_bytes,
+                      std::max(key.source, key.destination) == 0 ? 2 * BYTES : BYTES);
+        }
+        EXPECT_EQ(Parts(model).local_of(collective(model, 0)).size(), 4U);
+    }
+}
+
 TEST(NcclLocal, TheTransportIsTheConnectionsOwn) {
     LocalPair pair;
     for (const int i : {0, 1}) {

@@ -36,7 +36,7 @@ target_link_options(fake_logging PRIVATE -fno-sanitize=all -Wl,--build-id=sha1 -
 add_library(fake_exported SHARED fake_nccl/exported.cc)
 target_compile_options(fake_exported PRIVATE -O2 -g0 -fvisibility=hidden -fno-sanitize=all)
 target_link_options(fake_exported PRIVATE -fno-sanitize=all -Wl,--build-id=sha1 -s)
-collwire_test(nccl_test LABEL unit SOURCES nccl_debug_file_test.cpp nccl_exported_layout_test.cpp nccl_bpf_layout_test.cpp nccl_library_test.cpp nccl_live_comms_test.cpp nccl_local_connections_test.cpp nccl_logged_names_test.cpp nccl_parameters_test.cpp nccl_file_layout_test.cpp nccl_plugin_memory_test.cpp nccl_proxies_test.cpp nccl_queue_pair_paths_test.cpp nccl_reader_test.cpp nccl_same_code_test.cpp nccl_scan_test.cpp nccl_step_counters_test.cpp LIBS collwire_nccl_memory ${CMAKE_DL_LIBS})
+collwire_test(nccl_test LABEL unit SOURCES nccl_debug_file_test.cpp nccl_exported_layout_test.cpp nccl_bpf_layout_test.cpp nccl_library_test.cpp nccl_live_comms_test.cpp nccl_local_connections_test.cpp nccl_nvls_test.cpp nccl_logged_names_test.cpp nccl_parameters_test.cpp nccl_file_layout_test.cpp nccl_plugin_memory_test.cpp nccl_proxies_test.cpp nccl_queue_pair_paths_test.cpp nccl_reader_test.cpp nccl_same_code_test.cpp nccl_scan_test.cpp nccl_step_counters_test.cpp LIBS collwire_nccl_memory ${CMAKE_DL_LIBS})
 if(TARGET nccl_test)
   add_dependencies(nccl_test fake_nccl same_code_doubles fake_logging fake_exported)
   target_compile_definitions(nccl_test PRIVATE

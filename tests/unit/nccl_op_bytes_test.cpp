@@ -165,6 +165,87 @@ TEST(NcclOpBytes, AllReduceOnARingSendsAllTwiceButOnceAround) {
     }
 }
 
+// A channel of an AllReduce by NVLS_TREE over two nodes of three heads, as official NCCL had it.
+struct ObservedHeads {
+    std::uint64_t channel_bytes, chunk_bytes;
+    std::uint32_t nsteps;
+    std::array<std::uint64_t, 3> sent_bytes; // by head
+};
+constexpr ObservedHeads HEADS[] = {
+    {2097152, 131072, 6, {699056, 699056, 699040}},
+    {507904, 65536, 3, {169312, 169312, 169280}},
+    {492108, 65536, 3, {164048, 164048, 164012}},
+    {4, 32768, 1, {4, 0, 0}},
+    {20, 32768, 1, {16, 4, 0}},
+    {114688, 32768, 2, {38240, 38240, 38208}},
+    {81924, 32768, 1, {27312, 27312, 27300}},
+};
+
+OpFacts facts_of(const ObservedHeads &observed, std::int32_t head) {
+    OpFacts facts;
+    facts.version = 22809;
+    facts.n_ranks = 6;
+    facts.rank = 1;
+    facts.peer = facts.op.peer = 4;
+    facts.is_send = true;
+    facts.head_rank = head;
+    facts.op.pattern = CW_NCCL_PATTERN_NVLS_TREE;
+    facts.op.protocol = CW_NCCL_SIMPLE;
+    facts.op.channel_bytes = observed.channel_bytes;
+    facts.op.chunk_bytes = observed.chunk_bytes;
+    facts.op.loop_bytes = 3 * observed.chunk_bytes;
+    facts.op.nsteps = observed.nsteps;
+    facts.op.chunk_steps = facts.op.slice_steps = 1;
+    return facts;
+}
+
+TEST(NcclOpBytes, WhatHeadsOfNvlsSent) {
+    for (const ObservedHeads &observed : HEADS) {
+        SCOPED_TRACE(observed.channel_bytes);
+        std::uint64_t all_bytes = 0;
+        for (std::int32_t head = 0; head < 3; ++head) {
+            const std::uint64_t bytes = observed.sent_bytes.at(static_cast<std::size_t>(head));
+            EXPECT_EQ(derive_op_bytes(facts_of(observed, head)),
+                      (OpBytes{.payload_bytes = bytes,
+                               .messages = observed.nsteps,
+                               .data_bytes = bytes}));
+            all_bytes += bytes;
+        }
+        EXPECT_EQ(all_bytes, observed.channel_bytes);
+    }
+}
+
+TEST(NcclOpBytes, AHeadThatIsNotKnownHasABound) {
+    for (const ObservedHeads &observed : HEADS)
+        EXPECT_EQ(derive_op_bytes(facts_of(observed, -1)),
+                  (OpBytes{.payload_bytes = observed.sent_bytes[0],
+                           .messages = observed.nsteps,
+                           .data_bytes = observed.sent_bytes[0],
+                           .is_bound = true}));
+    // All heads alike.
+    const ObservedHeads even{.channel_bytes = std::uint64_t{3} * 32768 + 96,
+                             .chunk_bytes = 32768,
+                             .nsteps = 2,
+                             .sent_bytes = {}};
+    EXPECT_EQ(derive_op_bytes(facts_of(even, -1)),
+              (OpBytes{.payload_bytes = 32800, .messages = 2, .data_bytes = 32800}));
+}
+
+TEST(NcclOpBytes, NvlsThatContradictsItself) {
+    const OpFacts known = facts_of(HEADS[0], 0);
+    ASSERT_TRUE(derive_op_bytes(known));
+    const auto is_known_with = [&](auto change) {
+        OpFacts facts = known;
+        change(facts);
+        return derive_op_bytes(facts).has_value();
+    };
+    EXPECT_FALSE(is_known_with([](OpFacts &facts) { facts.head_rank = 3; }));
+    EXPECT_FALSE(is_known_with([](OpFacts &facts) { facts.op.loop_bytes = 0; }));
+    EXPECT_FALSE(is_known_with([](OpFacts &facts) { facts.op.loop_bytes += 1; }));
+    EXPECT_FALSE(is_known_with([](OpFacts &facts) { facts.op.nsteps = 5; }));
+    EXPECT_FALSE(is_known_with([](OpFacts &facts) { facts.op.protocol = CW_NCCL_LL; }));
+}
+
 TEST(NcclOpBytes, FlagsFillLinesOfEveryChunk) {
     OpFacts facts = ring_of_three(0, 0, 2);
     facts.op.pattern = CW_NCCL_PATTERN_TREE_UP_DOWN;

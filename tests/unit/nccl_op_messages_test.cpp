@@ -133,6 +133,24 @@ TEST(NcclOpMessages, UnknownWithRegisteredBuffersOrOtherSteps) {
     EXPECT_FALSE(derive_message_packets(ring_of_three(CW_NCCL_PATTERN_RING, 100000, 3 * 4)));
 }
 
+// A chunk in each loop; in the last one a head has its share of the rest, or nothing.
+TEST(NcclOpMessages, AHeadOfNvlsSendsAChunkInEachLoop) {
+    OpFacts facts = ring_of_three(CW_NCCL_PATTERN_NVLS_TREE, 507904, 3);
+    facts.op.chunk_steps = facts.op.slice_steps = 1;
+    facts.op.chunk_bytes = 65536;
+    facts.op.loop_bytes = std::uint64_t{3} * 65536;
+    facts.head_rank = 2;
+    const auto packets = derive_message_packets(facts);
+    ASSERT_TRUE(packets);
+    EXPECT_EQ(*packets, of_sizes({65536, 65536, 169280 - 2 * 65536}));
+    facts.op.channel_bytes = 20;
+    facts.op.nsteps = 1;
+    ASSERT_TRUE(derive_message_packets(facts));
+    EXPECT_EQ(*derive_message_packets(facts), of_sizes({0}));
+    facts.head_rank = -1;
+    EXPECT_FALSE(derive_message_packets(facts));
+}
+
 TEST(NcclOpMessages, ASendIsCutIntoItsMessages) {
     OpFacts facts = ring_of_three(CW_NCCL_PATTERN_SEND, 0, 2);
     facts.op.chunk_steps = facts.op.slice_steps = 1;

@@ -115,6 +115,24 @@ struct cw_nccl_channel {
 #endif
 };
 
+/*
+ * A rank's place in NVLS (connect.cc connectNvls): the ranks of a node share their data among heads
+ * over NVLink, and each head works with the heads of its number on the other nodes. The trees
+ * between these are two, for even and for odd channels.
+ */
+struct cw_nccl_nvls {
+	struct cw_header header;
+	__u64 comm;
+	__u32 tgid;
+	__s32 n_heads;
+	__s32 head_rank;	/* this rank's number as head; -1: it is none */
+	__s32 n_channels;	/* of NVLS at most; 0: NCCL does not use it */
+	__s32 chunk_bytes;	/* of a head in a loop, before NCCL reduces it for few bytes */
+	__s32 tree_chunk_bytes; /* at most, of NVLS_TREE; 0: not known */
+	__s32 tree_up[2];	/* of even and odd channels: ranks; -1: none */
+	__s32 tree_down[4];	/* two of even channels, two of odd ones */
+};
+
 /* A parameter as the process has read it from its environment or default. */
 struct cw_nccl_param {
 	struct cw_header header;
@@ -129,6 +147,7 @@ CW_ASSERT_SIZE(cw_nccl_process, 48);
 CW_ASSERT_SIZE(cw_nccl_comm, 200);
 CW_ASSERT_SIZE(cw_nccl_comm_end, 32);
 CW_ASSERT_SIZE(cw_nccl_channel, 64);
+CW_ASSERT_SIZE(cw_nccl_nvls, 72);
 CW_ASSERT_SIZE(cw_nccl_param, 80);
 
 #endif

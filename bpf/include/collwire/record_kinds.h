@@ -4,7 +4,7 @@
 #define COLLWIRE_RECORD_KINDS_H
 
 #define CW_SCHEMA_MAJOR 1
-#define CW_SCHEMA_MINOR 13
+#define CW_SCHEMA_MINOR 14
 
 /* The kind of a record. Numbers are never reused. */
 enum cw_kind {
@@ -64,6 +64,7 @@ enum cw_kind {
 	CW_KIND_NCCL_WARNING = 84,
 	CW_KIND_NCCL_NETWORK = 85, /* read by the recorder */
 	CW_KIND_NCCL_LOCAL = 86,   /* read by the recorder */
+	CW_KIND_NCCL_NVLS = 87,	   /* read by the recorder */
 	/* GPU kernels: from the guest library in CUDA processes */
 	CW_KIND_GPU_KERNEL = 96,
 	CW_KIND_GPU_NAME = 97,

@@ -158,6 +158,13 @@ constexpr std::array CONNECTION_FIELDS{
     FieldRecipe{"ncclChannel.ring.index"},
     FieldRecipe{"ncclChannel.tree.up"},
     FieldRecipe{"ncclChannel.tree.down"},
+    FieldRecipe{"ncclChannel.nvls.nHeads", Optional},
+    FieldRecipe{"ncclChannel.nvls.headRank", Optional},
+    FieldRecipe{"ncclChannel.nvls.treeUp", Optional},
+    FieldRecipe{"ncclChannel.nvls.treeDown", Optional},
+    FieldRecipe{"ncclComm.nvlsChannels", Optional},
+    FieldRecipe{"ncclComm.nvlsChunkSize", Optional},
+    FieldRecipe{"ncclComm.nvlsTreeMaxChunkSize", Optional}, // from 2.30 on
     FieldRecipe{"ncclChannelPeer.send"},
     FieldRecipe{"ncclChannelPeer.recv"},
     FieldRecipe{"ncclConnector"},

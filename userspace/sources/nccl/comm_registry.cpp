@@ -18,6 +18,7 @@
 #include "userspace/nccl/memory/channels.h"
 #include "userspace/nccl/memory/live_comms.h"
 #include "userspace/nccl/memory/local_connections.h"
+#include "userspace/nccl/memory/nvls.h"
 
 namespace collwire::sources {
 namespace {
@@ -70,6 +71,8 @@ void CommRegistry::read_channels(const CommAddress &address) {
     comm.channels = nccl::read_channels(
         view, library->layout, comm.record,
         MAX_CHANNEL_BYTES - std::min(channel_bytes_, MAX_CHANNEL_BYTES), &are_channels_cut_);
+    if (const auto nvls = nccl::read_nvls(view, library->layout, comm.record))
+        comm.channels.insert(comm.channels.begin(), bytes_of_record(*nvls));
     comm.has_new_channels = !comm.channels.empty();
     channel_bytes_ += sum_of_bytes(comm.channels);
 }

@@ -66,8 +66,8 @@ public:
 private:
     struct Comm {
         cw_nccl_comm record{};
-        std::vector<RecordBytes> channels;
-        bool has_new_channels = false; // in no sample yet
+        std::vector<RecordBytes> channels; // and its place in NVLS
+        bool has_new_channels = false;     // in no sample yet
         std::vector<cw_nccl_local> locals;
         bool wants_locals = false;
         bool has_new_locals = false; // in no sample yet
