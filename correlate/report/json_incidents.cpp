@@ -102,4 +102,16 @@ Json incident_json(const Model &model, const nccl::PortIncident &incident) {
     return json;
 }
 
+Json shared_incident_json(const Model &model, const nccl::SharedIncident &shared) {
+    const bool is_host = shared.switch_id.empty();
+    return {{"switch", text_or_null(shared.switch_id)},
+            {"host", is_host ? Json(model.hosts[shared.host].name) : Json(nullptr)},
+            {"ports", shared.ports},
+            {"known_ports", shared.known_ports},
+            {"time", utc(shared.realtime_ns)},
+            {"realtime_ns", shared.realtime_ns},
+            {"spread_ns", shared.spread_ns},
+            {"incidents", shared.incidents}}; // their places in port_incidents[]
+}
+
 } // namespace collwire::report

@@ -202,10 +202,15 @@ void write_json(const Model &model, std::ostream &out, const JsonOptions &option
     const auto incident_to_json = [&](const nccl::PortIncident &incident) {
         return incident_json(model, incident);
     };
-    if (options.incidents != nullptr)
-        writer.array("port_incidents", *options.incidents, incident_to_json);
-    else
-        writer.array("port_incidents", nccl::find_port_incidents(model), incident_to_json);
+    std::vector<nccl::PortIncident> own;
+    if (options.incidents == nullptr)
+        own = nccl::find_port_incidents(model);
+    const std::vector<nccl::PortIncident> &incidents =
+        options.incidents == nullptr ? own : *options.incidents;
+    writer.array("port_incidents", incidents, incident_to_json);
+    writer.array(
+        "shared_incidents", nccl::find_shared_incidents(model, incidents),
+        [&](const nccl::SharedIncident &shared) { return shared_incident_json(model, shared); });
     writer.array("errors", model.nccl.errors,
                  [&](const nccl::NcclError &error) { return error_json(model, error); });
     writer.array("unmatched_posts", model.unmatched_posts, [&](const model::UnmatchedPosts &posts) {

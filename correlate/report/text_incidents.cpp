@@ -11,6 +11,7 @@
 
 #include "correlate/nccl/describe.h"
 #include "correlate/nccl/error_text.h"
+#include "correlate/nccl/shared_incidents.h"
 #include "correlate/report/comm_label.h"
 #include "correlate/report/names.h"
 #include "correlate/report/text_writer.h"
@@ -23,6 +24,7 @@ using model::Model;
 using model::NONE;
 using nccl::IncidentUse;
 using nccl::PortIncident;
+using nccl::SharedIncident;
 
 namespace {
 
@@ -58,6 +60,14 @@ std::string down_text(const PortIncident &incident) {
     return text;
 }
 
+// "32 of 32 ports at leaf-3, within 0.4 s"
+std::string shared_text(const Model &model, const SharedIncident &shared) {
+    return fmt::format("{} of {} ports {}{}, within {}", grouped(shared.ports),
+                       grouped(shared.known_ports), shared.switch_id.empty() ? "of " : "at ",
+                       shared.switch_id.empty() ? model.hosts[shared.host].name : shared.switch_id,
+                       short_duration(shared.spread_ns));
+}
+
 class IncidentTextWriter : private TextWriter {
 public:
     IncidentTextWriter(const Model &model, const std::vector<roles::RoleGuess> &guesses,
@@ -68,6 +78,10 @@ public:
         if (incidents.empty())
             return {};
         title("Port incidents (UTC), and what used the port then");
+        for (const SharedIncident &shared : nccl::find_shared_incidents(model_, incidents))
+            wrapped(printable(fmt::format("  {}  together: {}", utc_time(shared.realtime_ns),
+                                          shared_text(model_, shared))),
+                    "                ", "1;31");
         const std::size_t shown = std::min(incidents.size(), options_.rows);
         for (std::size_t i = 0; i < shown; ++i)
             show(incidents[i]);
@@ -229,6 +243,11 @@ std::string incidents_line(const Model &model, const std::vector<PortIncident> &
         text += fmt::format(", while {} operation(s) used it", grouped(operations));
     if (incidents.size() > 1)
         text += fmt::format("; and {} more incident(s)", grouped(incidents.size() - 1));
+    const std::vector<SharedIncident> all = nccl::find_shared_incidents(model, incidents);
+    const auto most = std::ranges::max_element(all, {}, &SharedIncident::ports);
+    if (most != all.end())
+        text = fmt::format("{}, at {}; {}", shared_text(model, *most), utc_time(most->realtime_ns),
+                           text);
     return printable(text);
 }
 

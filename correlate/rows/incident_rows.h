@@ -28,6 +28,7 @@ struct IncidentRow {
     std::uint64_t perhaps_running = 0;
     std::uint64_t errors = 0;
     std::uint64_t unplaced_connections = 0;
+    std::optional<std::uint64_t> shared;
 };
 template <> struct Declaration<IncidentRow> {
     static constexpr std::string_view TABLE = "port_incidents";
@@ -58,6 +59,37 @@ template <> struct Declaration<IncidentRow> {
         COLUMN(IncidentRow, unplaced_connections, Count,
                "NCCL connections of the host that may use the port, too: their queue pairs are "
                "not known."),
+        COLUMN(IncidentRow, shared, Number,
+               "The incident of several ports that it is a part of: shared_incidents.shared; "
+               "null: of none."),
+    };
+};
+
+struct SharedIncidentRow {
+    std::uint64_t shared = 0;
+    std::optional<std::string> switch_name;
+    std::optional<std::string> host;
+    std::uint64_t ports = 0;
+    std::uint64_t known_ports = 0;
+    std::uint64_t realtime_ns = 0;
+    std::uint64_t spread_ns = 0;
+};
+template <> struct Declaration<SharedIncidentRow> {
+    static constexpr std::string_view TABLE = "shared_incidents";
+    static constexpr std::string_view MEANING =
+        "Incidents of ports that began within 3 s and share a switch or a host: at least two, and "
+        "half of its ports that are known.";
+    static constexpr Scope SCOPE = Scope::Report;
+    static constexpr std::tuple COLUMNS{
+        COLUMN(SharedIncidentRow, shared, Number, "Its number in this file."),
+        COLUMN(SharedIncidentRow, switch_name, Text,
+               "The switch, from the topology; null: the ports share a host."),
+        COLUMN(SharedIncidentRow, host, Text, "The host; null: the ports share a switch."),
+        COLUMN(SharedIncidentRow, ports, Count, "Its ports that had an incident."),
+        COLUMN(SharedIncidentRow, known_ports, Count, "Its ports that are in a capture."),
+        COLUMN(SharedIncidentRow, realtime_ns, Realtime, "When the first one began."),
+        COLUMN(SharedIncidentRow, spread_ns, Nanoseconds,
+               "To the beginning of the last one, by the clocks of the hosts."),
     };
 };
 
