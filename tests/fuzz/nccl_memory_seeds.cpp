@@ -89,9 +89,10 @@ Writer process(unsigned flags, std::uint64_t net, const Counts &counts = {}) {
     comm.magic = MAGIC;
     comm.hash = 0xabcdef;
     comm.n_ranks = counts.n_ranks;
-    comm.n_channels = 2;
-    comm.channels[0] = {peers, order, 1, 1, 0, -1, {1, -1, -1}};
-    comm.channels[1] = {peers, order, 1, 1, 0, 1, {-1, -1, -1}};
+    comm.n_channels = comm.nvls_channels = 2;
+    comm.nvls_chunk_bytes = 131072;
+    comm.channels[0] = {peers, order, 1, 1, 0, -1, {1, -1, -1}, 2, 0, -1, {3, 1, -1}};
+    comm.channels[1] = {peers, order, 1, 1, 0, 1, {-1, -1, -1}, 2, 0, 1, {3, -1, -1}};
     Args args{};
     args.subs[0] = {sends, 0, 48, 8, 8, 0, 0, 0};
     args.subs[1] = {receives, 0, 48, 8, 8, 8, 8, 0};
