@@ -176,6 +176,7 @@ CASES = {case.name: case for case in (
          over_sockets=True, options=("--local-launches",), fewest_figures=0, fewest_calls=8, first_version=(2, 24), job_options=("--gap-ms", "400")),
     Case("nvls-tree", "nvls-tree", {"NCCL_ALGO": "allreduce:nvlstree;allgather:ring", **NVLS},
          ranks=6, ranks_per_node=3, nics=3, over_sockets=True, first_version=(2, 24), job_options=("--gap-ms", "400")),
+    Case("two-nodes-default", "everything", ranks_per_node=2, over_sockets=True, fewest_figures=100, fewest_calls=30, first_version=(2, 24)),
     Case("two-nodes", "ring", {"NCCL_ALGO": "Ring"}, ranks_per_node=2, over_sockets=True, first_version=(2, 24), job_options=("--gap-ms", "400")),
 )}
 
@@ -205,7 +206,7 @@ CASES["late-verbs"] = Case("late-verbs", "training", job_options=UNTIL_STOPPED, 
 CASES["communicators"] = Case("communicators", "communicators", over_sockets=True, fewest_figures=0, fewest_calls=0)
 
 # On one machine, over sockets.
-HERE = ("sockets-default", "nvls-node", "nvls-tree", "exchanges", "many-pairs", "many-trees", "shared", "shrunk-shared", "refused", "one-node")
+HERE = ("sockets-default", "two-nodes-default", "nvls-node", "nvls-tree", "exchanges", "many-pairs", "many-trees", "shared", "shrunk-shared", "refused", "one-node")
 HERE_FULL = (*HERE, "two-nodes", "shrunk", "sockets-ring-simple", "sockets-ring-ll", "sockets-ring-ll128", "sockets-tree-simple", "sockets-tree-ll",
              "sockets-tree-ll128", "sockets-pat-simple", "sockets-striped")
 # On four nodes, each case on a job of its own.
