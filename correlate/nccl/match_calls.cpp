@@ -271,7 +271,8 @@ private:
         std::vector<std::uint32_t> calls, launches;
         for (std::size_t i = begin; i < end; ++i) {
             const CallJoin &join = joins_[queue.calls[i]];
-            if (join.launch != NONE && join.rung == Rung::Exact)
+            if ((join.launch != NONE && join.rung == Rung::Exact) ||
+                uncaptured_.contains(instance_.stream, queue.calls[i]))
                 continue;
             if (!is_captured(queue.calls[i]))
                 return;
@@ -431,6 +432,9 @@ private:
     CapturedPlans plans_;
 };
 
+// Launches without a network part are not recorded from this version on.
+constexpr std::uint32_t FIRST_WITHOUT_LOCAL_LAUNCHES = 22700;
+
 bool has_graphs(const NcclFacts &nccl, const Instance &instance) {
     const LaunchList &launches = nccl.gathered.streams[instance.stream].launches;
     for (std::uint32_t i = 0; i < instance.n_launches; ++i)
@@ -443,9 +447,15 @@ bool has_graphs(const NcclFacts &nccl, const Instance &instance) {
 UncapturedCalls find_uncaptured(Model &model) {
     UncapturedCalls none, found;
     for (const Communicator &comm : model.nccl.communicators) {
-        if (comm.instances.size() < 2 || std::ranges::none_of(comm.instances, [&](Index index) {
-                return has_graphs(model.nccl, model.nccl.instances[index]);
-            }))
+        const auto of = [&](Index index) -> const Instance & {
+            return model.nccl.instances[index];
+        };
+        const auto may_tell = [&](Index index) {
+            return of(index).created && of(index).version >= FIRST_WITHOUT_LOCAL_LAUNCHES;
+        };
+        if (std::ranges::count_if(comm.instances, may_tell) < 2 ||
+            std::ranges::none_of(comm.instances,
+                                 [&](Index index) { return has_graphs(model.nccl, of(index)); }))
             continue;
         for (const Index index : comm.instances)
             Matcher(model, model.nccl.instances[index], none).note_uncaptured(found);

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
+#include <queue>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -22,36 +22,70 @@ using Owner = std::pair<std::string, Index>;
 class SharedFinder {
 public:
     SharedFinder(const Model &model, std::span<const PortIncident> incidents)
-        : model_(model), incidents_(incidents) {
+        : model_(model), incidents_(incidents), is_taken_(incidents.size()) {
         for (Index i = 0; i < model.ports.size(); ++i)
             for (const Owner &owner : owners_of(i))
-                ++known_[owner];
+                ++members_[owner].known_ports;
+        std::vector<std::pair<std::uint64_t, std::size_t>> order;
+        for (std::size_t i = 0; i < incidents.size(); ++i)
+            order.emplace_back(realtime_of(incidents[i]), i);
+        std::ranges::sort(order);
+        for (const auto &[time_ns, i] : order)
+            for (const Owner &owner : owners_of(incidents[i].port))
+                members_.at(owner).incidents.emplace_back(time_ns, i);
     }
 
+    // The window with the most ports first. What it takes is missing in others that overlap: these
+    // are counted again when it is their turn.
     std::vector<SharedIncident> run() {
-        std::vector<std::pair<std::uint64_t, std::size_t>> order;
-        for (std::size_t i = 0; i < incidents_.size(); ++i)
-            order.emplace_back(realtime_of(incidents_[i]), i);
-        std::ranges::sort(order);
-        for (std::size_t begin = 0, end = 0; begin < order.size(); begin = end) {
-            while (end < order.size() && order[end].first - order[begin].first <= TOGETHER_NS)
-                ++end;
-            std::vector<std::size_t> together;
-            for (std::size_t i = begin; i < end; ++i)
-                together.push_back(order[i].second);
-            split(std::move(together));
+        for (const auto &[owner, of] : members_)
+            for (std::size_t begin = 0, end = 0; begin < of.incidents.size(); ++begin) {
+                while (end < of.incidents.size() && is_together(of, begin, end))
+                    ++end;
+                push({end - begin, &owner, &of, begin});
+            }
+        while (!windows_.empty()) {
+            const Window window = windows_.top();
+            windows_.pop();
+            if (is_taken_[window.of->incidents[window.begin].second])
+                continue;
+            const SharedIncident shared = read(window);
+            if (shared.ports < window.ports)
+                push({shared.ports, window.owner, window.of, window.begin});
+            else
+                take(shared);
         }
         std::ranges::stable_sort(found_, {}, &SharedIncident::realtime_ns);
         return std::move(found_);
     }
 
 private:
-    [[nodiscard]] Index host_of(Index port) const {
-        return model_.devices[model_.ports[port].device].host;
+    struct Members {
+        std::uint64_t known_ports = 0;
+        std::vector<std::pair<std::uint64_t, std::size_t>> incidents; // by time
+    };
+    struct Window {
+        std::uint64_t ports = 0; // at most
+        const Owner *owner = nullptr;
+        const Members *of = nullptr;
+        std::size_t begin = 0;
+
+        [[nodiscard]] auto rank() const {
+            return std::tuple(ports, !owner->first.empty(), ~of->incidents[begin].first);
+        }
+        friend bool operator<(const Window &a, const Window &b) { return a.rank() < b.rank(); }
+    };
+
+    static bool is_together(const Members &of, std::size_t begin, std::size_t i) {
+        return of.incidents[i].first - of.incidents[begin].first <= TOGETHER_NS;
     }
 
     [[nodiscard]] std::uint64_t realtime_of(const PortIncident &incident) const {
         return model_.hosts[host_of(incident.port)].realtime_ns(incident.begin_ns);
+    }
+
+    [[nodiscard]] Index host_of(Index port) const {
+        return model_.devices[model_.ports[port].device].host;
     }
 
     [[nodiscard]] std::vector<Owner> owners_of(Index port) const {
@@ -61,50 +95,43 @@ private:
         return owners;
     }
 
-    // Takes the owner with the most ports, as long as there is one with enough.
-    void split(std::vector<std::size_t> together) {
-        while (const std::optional<Owner> owner = owner_of_most(together)) {
-            SharedIncident &shared = found_.emplace_back();
-            shared.switch_id = owner->first;
-            shared.host = owner->second;
-            shared.known_ports = known_.at(*owner);
-            std::set<Index> ports;
-            std::erase_if(together, [&](std::size_t i) {
-                const Index port = incidents_[i].port;
-                if (std::ranges::count(owners_of(port), *owner) == 0)
-                    return false;
-                shared.incidents.push_back(i);
-                ports.insert(port);
-                return true;
-            });
-            shared.ports = ports.size();
-            shared.realtime_ns = realtime_of(incidents_[shared.incidents.front()]);
-            shared.spread_ns =
-                realtime_of(incidents_[shared.incidents.back()]) - shared.realtime_ns;
-        }
+    void push(const Window &window) {
+        if (window.ports >= 2 && window.ports * 2 >= window.of->known_ports)
+            windows_.push(window);
     }
 
-    [[nodiscard]] std::optional<Owner>
-    owner_of_most(const std::vector<std::size_t> &together) const {
-        std::map<Owner, std::set<Index>> ports;
-        for (const std::size_t i : together)
-            for (const Owner &owner : owners_of(incidents_[i].port))
-                ports[owner].insert(incidents_[i].port);
-        std::optional<Owner> most;
-        std::size_t most_ports = 1;
-        for (const auto &[owner, of] : ports)
-            if (of.size() * 2 >= known_.at(owner) &&
-                std::tuple(of.size(), !owner.first.empty()) >
-                    std::tuple(most_ports, most && !most->first.empty())) {
-                most = owner;
-                most_ports = of.size();
-            }
-        return most_ports >= 2 ? most : std::nullopt;
+    // Without what other windows took.
+    [[nodiscard]] SharedIncident read(const Window &window) const {
+        SharedIncident shared{.switch_id = window.owner->first,
+                              .host = window.owner->second,
+                              .incidents = {},
+                              .known_ports = window.of->known_ports,
+                              .realtime_ns = window.of->incidents[window.begin].first};
+        std::set<Index> ports;
+        for (std::size_t i = window.begin;
+             i < window.of->incidents.size() && is_together(*window.of, window.begin, i); ++i) {
+            const auto &[time_ns, incident] = window.of->incidents[i];
+            if (is_taken_[incident])
+                continue;
+            shared.incidents.push_back(incident);
+            shared.spread_ns = time_ns - shared.realtime_ns;
+            ports.insert(incidents_[incident].port);
+        }
+        shared.ports = ports.size();
+        return shared;
+    }
+
+    void take(const SharedIncident &shared) {
+        for (const std::size_t incident : shared.incidents)
+            is_taken_[incident] = true;
+        found_.push_back(shared);
     }
 
     const Model &model_;
     std::span<const PortIncident> incidents_;
-    std::map<Owner, std::uint64_t> known_; // ports
+    std::vector<bool> is_taken_;
+    std::map<Owner, Members> members_;
+    std::priority_queue<Window> windows_;
     std::vector<SharedIncident> found_;
 };
 

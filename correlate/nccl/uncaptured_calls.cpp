@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "correlate/nccl/uncaptured_calls.h"
 
-#include <algorithm>
 #include <tuple>
-#include <utility>
 
 #include "correlate/nccl/resolve.h"
 
@@ -20,7 +18,11 @@ Collectives collectives_of(const NcclFacts &nccl, const Instance &instance) {
     Collectives of{&nccl.gathered.streams[instance.stream], instance.stream, {}};
     for (std::uint32_t i = 0; i < instance.n_calls; ++i) {
         const std::uint32_t call = instance.first_call + i;
-        if (const Call one = of.stream->calls[call]; is_collective(one.func) && !is_failed(one))
+        const Call one = of.stream->calls[call];
+        // From then on calls may be missing.
+        if (one.time_ns >= instance.calls_whole_until_ns)
+            break;
+        if (is_collective(one.func))
             of.calls.push_back(call);
     }
     return of;
@@ -40,31 +42,26 @@ void UncapturedCalls::note(const NcclFacts &nccl, Index stream, std::uint32_t ca
 
 void UncapturedCalls::share(const NcclFacts &nccl, const Communicator &comm) {
     std::vector<Collectives> ranks;
-    std::size_t most = 0;
     for (const Index index : comm.instances)
-        if (nccl.instances[index].created) {
+        if (nccl.instances[index].created)
             ranks.push_back(collectives_of(nccl, nccl.instances[index]));
-            most = std::max(most, ranks.back().calls.size());
-        }
-    for (std::size_t place = 0; place < most; ++place) {
-        const Collectives *first = nullptr;
+    for (std::size_t place = 0;; ++place) {
+        std::erase_if(ranks, [place](const Collectives &of) { return place >= of.calls.size(); });
+        if (ranks.size() < 2)
+            return;
+        const Call first = ranks.front().stream->calls[ranks.front().calls[place]];
         bool is_noted = false;
         for (const Collectives &rank : ranks) {
-            if (place >= rank.calls.size())
-                continue;
             const std::uint32_t call = rank.calls[place];
-            if (first == nullptr)
-                first = &rank;
             // Not one order: a rank made other calls.
-            else if (!is_alike(first->stream->calls[first->calls[place]], rank.stream->calls[call]))
+            if (!is_alike(first, rank.stream->calls[call]))
                 return;
             is_noted = is_noted || contains(rank.stream_index, call);
         }
         if (!is_noted)
             continue;
         for (const Collectives &rank : ranks)
-            if (place < rank.calls.size())
-                note(nccl, rank.stream_index, rank.calls[place]);
+            note(nccl, rank.stream_index, rank.calls[place]);
     }
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -78,10 +79,13 @@ public:
         if (incidents.empty())
             return {};
         title("Port incidents (UTC), and what used the port then");
-        for (const SharedIncident &shared : nccl::find_shared_incidents(model_, incidents))
+        const std::vector<SharedIncident> together = nccl::find_shared_incidents(model_, incidents);
+        const std::size_t few = std::min(together.size(), options_.rows);
+        for (const SharedIncident &shared : std::span(together).first(few))
             wrapped(printable(fmt::format("  {}  together: {}", utc_time(shared.realtime_ns),
                                           shared_text(model_, shared))),
                     "                ", "1;31");
+        more(together.size(), few, "incidents of several ports");
         const std::size_t shown = std::min(incidents.size(), options_.rows);
         for (std::size_t i = 0; i < shown; ++i)
             show(incidents[i]);

@@ -130,8 +130,8 @@ private:
             wrapped("  NVLink, PCIe P2P: from GPU to GPU, over what NVML says connects the two",
                     "  ", "");
         if (is_used(LocalTransport::Nvls))
-            wrapped("  NVLS: from GPUs to the NVLink switch, which adds up what they send; each "
-                    "GPU gets about as much from it as it sends",
+            wrapped("  NVLS: what GPUs send to the NVLink switch. With n GPUs, each gets as much "
+                    "back of an AllReduce, n times as much of an AllGather, 1/n of a ReduceScatter",
                     "  ", "");
         if (is_used(LocalTransport::P2p))
             wrapped("  P2P: NVLink or PCIe, which is not known; SHM: through host memory", "  ",

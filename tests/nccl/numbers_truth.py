@@ -51,8 +51,6 @@ def compare(collwire, capture, report, version, must_have_numbers):
             continue
         # Both end with the same one.
         for ours, theirs in zip(reversed(rows), reversed(of_whole)):
-            if ours["seq_base"] != "launched":
-                continue
             compared += 1
             if (ours["op"], ours["seq"]) != (theirs["op"], theirs["seq"]):
                 problems.append(f"{comm}: {ours['op']} is number {ours['seq']} in a part of the recording, {theirs['op']} {theirs['seq']} in the whole")

@@ -111,6 +111,22 @@ TEST(SharedIncidents, FewPortsOrOtherTimesShareNothing) {
     EXPECT_EQ(fabric.shared()[0].known_ports, 8U);
 }
 
+// What went wrong with one port before is not the beginning of it.
+TEST(SharedIncidents, AnEarlierIncidentDoesNotCutItInTwo) {
+    Fabric fabric;
+    for (int i = 0; i < 8; ++i)
+        fabric.host("node" + std::to_string(i), {"leaf-0"});
+    fabric.host("other", {"leaf-1"});
+    fabric.incident(8, 10); // another switch
+    fabric.incident(0, 10.5);
+    for (Index port = 1; port < 8; ++port)
+        fabric.incident(port, 12.9 + 0.1 * port);
+    const auto shared = fabric.shared();
+    ASSERT_EQ(shared.size(), 1U);
+    EXPECT_EQ(shared[0].ports, 7U);
+    EXPECT_EQ(shared[0].spread_ns, 600'000'000U);
+}
+
 // One port that flaps is one port.
 TEST(SharedIncidents, APortThatFlapsIsNotTwo) {
     Fabric fabric = two_rails();
