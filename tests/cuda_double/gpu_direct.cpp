@@ -4,9 +4,8 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <cstddef>
-#include <cstring>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
