@@ -64,10 +64,10 @@ bool CapturedPlans::play_in_turn(const std::vector<std::uint32_t> &first_launche
     return true;
 }
 
-void CapturedPlans::finish(LikenessOfCall likeness) {
+void CapturedPlans::finish(LikenessOfCall likeness, const UncapturedCalls &uncaptured) {
     if (plans_.empty())
         return;
-    find_unlaunched(likeness);
+    find_unlaunched(likeness, uncaptured);
     for (const Plan &plan : plans_)
         split(plan, likeness);
 }
@@ -86,13 +86,14 @@ CapturedPlans::Calls CapturedPlans::calls_of(const Plan &plan) const {
     return calls;
 }
 
-void CapturedPlans::find_unlaunched(LikenessOfCall likeness) {
+void CapturedPlans::find_unlaunched(LikenessOfCall likeness, const UncapturedCalls &uncaptured) {
     for (const Plan &plan : plans_)
         for (const std::uint32_t call : calls_of(plan))
             unlaunched_[likeness(stream_.calls[call])];
     for (std::uint32_t i = 0; i < instance_.n_calls; ++i) {
         const std::uint32_t call = instance_.first_call + i;
-        if (joins_.launch(call) != NONE || never_launches(stream_.calls[call], instance_))
+        if (joins_.launch(call) != NONE || never_launches(stream_.calls[call], instance_) ||
+            uncaptured.contains(instance_.stream, call))
             continue;
         if (const auto found = unlaunched_.find(likeness(stream_.calls[call]));
             found != unlaunched_.end())

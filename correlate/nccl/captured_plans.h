@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "correlate/nccl/nccl_facts.h"
+#include "correlate/nccl/uncaptured_calls.h"
 
 namespace collwire::nccl {
 
@@ -38,7 +39,7 @@ public:
     // After all launches have their calls: numbers the replays and informs their calls. Unlaunched
     // calls between two launches of a plan with such calls were captured into the same memory:
     // later launches are theirs.
-    void finish(LikenessOfCall likeness);
+    void finish(LikenessOfCall likeness, const UncapturedCalls &uncaptured);
 
 private:
     using Calls = std::vector<std::uint32_t>;
@@ -52,7 +53,7 @@ private:
 
     [[nodiscard]] bool is_same_plan(const Plan &plan, const Launch &launch) const;
     [[nodiscard]] Calls calls_of(const Plan &plan) const;
-    void find_unlaunched(LikenessOfCall likeness);
+    void find_unlaunched(LikenessOfCall likeness, const UncapturedCalls &uncaptured);
     void split(const Plan &plan, LikenessOfCall likeness);
     [[nodiscard]] std::optional<Calls> recaptured(const Calls &calls, std::uint64_t after_ns,
                                                   std::uint64_t until_ns, LikenessOfCall likeness);

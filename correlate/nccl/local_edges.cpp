@@ -196,6 +196,7 @@ private:
                                .n_threads = comm_.n_threads,
                                .n_ll128_threads = comm_.n_ll128_threads};
         std::vector<cw_nccl_shape_task> tasks;
+        tasks.reserve(of.size());
         for (const std::uint32_t i : of)
             tasks.push_back(tasks_[i]);
         std::vector<std::vector<std::vector<ChannelShare>>> divisions;

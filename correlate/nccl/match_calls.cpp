@@ -12,6 +12,7 @@
 #include "correlate/nccl/captured_plans.h"
 #include "correlate/nccl/match_older.h"
 #include "correlate/nccl/resolve.h"
+#include "correlate/nccl/uncaptured_calls.h"
 
 namespace collwire::nccl {
 
@@ -22,7 +23,8 @@ namespace {
 // Calls with equal arguments, in order.
 struct Queue {
     std::vector<std::uint32_t> calls;
-    std::size_t first = 0; // earlier ones have been launched
+    std::size_t first = 0;          // earlier ones have been launched
+    std::size_t first_captured = 0; // or were not captured
     // Earlier ones were waiting when a guess launched another.
     std::size_t guessed_end = 0;
     // Where those of one guess, and of the guesses among them, begin.
@@ -36,10 +38,15 @@ struct PartQueue {
     std::size_t next_captured = 0;
 };
 
+bool is_of_graph(const Launch &launch) {
+    return (launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0;
+}
+
 class Matcher {
 public:
-    Matcher(Model &model, const Instance &instance)
-        : nccl_(model.nccl), instance_(instance), stream_(nccl_.gathered.streams[instance.stream]),
+    Matcher(Model &model, const Instance &instance, const UncapturedCalls &uncaptured)
+        : nccl_(model.nccl), instance_(instance), uncaptured_(uncaptured),
+          stream_(nccl_.gathered.streams[instance.stream]),
           joins_(nccl_.call_joins[instance.stream]), task_calls_(nccl_.task_calls[instance.stream]),
           is_older_(is_older(nccl_, instance)), best_(best_known()),
           plans_(nccl_, instance, best_) {}
@@ -50,13 +57,35 @@ public:
         line_up_calls();
         for (std::uint32_t i = 0; i < instance_.n_launches; ++i) {
             const Launch launch = stream_.launches[instance_.first_launch + i];
-            if ((launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0)
+            if (is_of_graph(launch))
                 match_captured(launch, instance_.first_launch + i);
             else
                 match_tasks(launch, instance_.first_launch + i);
         }
         settle_guesses();
-        plans_.finish([](const Call &call) { return std::uint64_t{call.arguments_hash}; });
+        plans_.finish([](const Call &call) { return std::uint64_t{call.arguments_hash}; },
+                      uncaptured_);
+    }
+
+    // Those that have a launch of their own. Nothing else changes.
+    void note_uncaptured(UncapturedCalls &into) {
+        if (is_older_)
+            return;
+        line_up_calls();
+        for (std::uint32_t i = 0; i < instance_.n_launches; ++i)
+            if (const Launch launch = stream_.launches[instance_.first_launch + i];
+                !is_of_graph(launch)) {
+                match_tasks(launch, instance_.first_launch + i);
+                std::fill_n(task_calls_.begin() + launch.first_task, launch.n_tasks, NONE);
+            }
+        for (std::uint32_t i = 0; i < instance_.n_calls; ++i) {
+            const std::uint32_t call = instance_.first_call + i;
+            if (!is_launched(call))
+                continue;
+            if (joins_[call].rung == Rung::Exact)
+                into.note(nccl_, instance_.stream, call);
+            joins_.set(call, {});
+        }
     }
 
 private:
@@ -97,8 +126,7 @@ private:
             for (; launch < instance_.n_launches &&
                    stream_.launches[instance_.first_launch + launch].time_ns < call.time_ns;
                  ++launch)
-                if ((stream_.launches[instance_.first_launch + launch].flags &
-                     CW_NCCL_LAUNCH_GRAPH) == 0)
+                if (!is_of_graph(stream_.launches[instance_.first_launch + launch]))
                     ++batch;
             batches_[i] = batch;
             if (never_launches(call, instance_))
@@ -156,7 +184,7 @@ private:
                                            : UINT64_MAX;
         for (due_until_ = first;
              due_until_ < end && stream_.launches[due_until_].time_ns < until_ns; ++due_until_)
-            if ((stream_.launches[due_until_].flags & CW_NCCL_LAUNCH_GRAPH) == 0)
+            if (!is_of_graph(stream_.launches[due_until_]))
                 count_tasks(stream_.launches[due_until_], due_);
     }
 
@@ -188,20 +216,34 @@ private:
     std::uint32_t take_first(Queue &queue, const Launch &launch, std::uint32_t &due,
                              Rung &rung) const {
         drop_launched(queue);
+        std::size_t first = queue.first;
+        if (is_of_graph(launch)) {
+            queue.first_captured = std::max(queue.first_captured, queue.first);
+            while (queue.first_captured < queue.calls.size() &&
+                   !is_waiting(queue.calls[queue.first_captured], launch))
+                ++queue.first_captured;
+            first = queue.first_captured;
+        }
         const std::size_t end = first_later(queue.calls, launch.time_ns);
-        if (queue.first >= end)
+        if (first >= end)
             return NONE;
-        return take_of_waiting(queue, queue.first, end, due, rung);
+        return take_of_waiting(queue, first, end, launch, due, rung);
+    }
+
+    // For this launch.
+    [[nodiscard]] bool is_waiting(std::uint32_t call, const Launch &launch) const {
+        return !is_launched(call) &&
+               !(is_of_graph(launch) && uncaptured_.contains(instance_.stream, call));
     }
 
     // The call at `i`, which is the first waiting one.
-    std::uint32_t take_of_waiting(Queue &queue, std::size_t i, std::size_t end, std::uint32_t &due,
-                                  Rung &rung) const {
+    std::uint32_t take_of_waiting(Queue &queue, std::size_t i, std::size_t end,
+                                  const Launch &launch, std::uint32_t &due, Rung &rung) const {
         std::uint32_t waiting = 1;
         for (std::size_t k = i + 1; k < end && waiting <= due; ++k) {
             if (k - i == MAX_LOOKED_AT)
                 waiting = due + 1;
-            else if (!is_launched(queue.calls[k]))
+            else if (is_waiting(queue.calls[k], launch))
                 ++waiting;
         }
         if (waiting > std::max(due, 1U)) {
@@ -287,13 +329,13 @@ private:
         const std::vector<std::uint32_t> &all = calls.calls;
         const std::size_t end = first_later(all, launch.time_ns);
         PartQueue &queue = parts_[part_key(task)];
-        if ((launch.flags & CW_NCCL_LAUNCH_GRAPH) != 0) {
+        if (is_of_graph(launch)) {
             while (queue.next_captured < end && is_launched(all[queue.next_captured]) &&
                    joins_.launch(all[queue.next_captured]) != launch_index)
                 ++queue.next_captured;
             if (queue.next_captured >= end)
                 return NONE;
-            return take_of_waiting(calls, queue.next_captured++, end, due, rung);
+            return take_of_waiting(calls, queue.next_captured++, end, launch, due, rung);
         }
         // As in take_called and take_first.
         if (queue.next < end && call_at(all[end - 1]).tid != launch.tid) {
@@ -301,7 +343,7 @@ private:
                 ++queue.next;
             if (queue.next == end)
                 return NONE;
-            return take_of_waiting(calls, queue.next++, end, due, rung);
+            return take_of_waiting(calls, queue.next++, end, launch, due, rung);
         }
         if (queue.next >= end)
             return NONE;
@@ -318,8 +360,7 @@ private:
     }
 
     [[nodiscard]] bool is_captured(std::uint32_t call) const {
-        return is_launched(call) &&
-               (stream_.launches[joins_.launch(call)].flags & CW_NCCL_LAUNCH_GRAPH) != 0;
+        return is_launched(call) && is_of_graph(stream_.launches[joins_.launch(call)]);
     }
 
     // Gives each task index of the launch its call. Equal addresses are one task.
@@ -374,6 +415,7 @@ private:
 
     NcclFacts &nccl_;
     const Instance &instance_;
+    const UncapturedCalls &uncaptured_;
     CommStream &stream_;
     CallJoins &joins_;
     std::vector<std::uint32_t> &task_calls_;
@@ -388,6 +430,29 @@ private:
     std::uint32_t due_until_ = 0; // launch
     CapturedPlans plans_;
 };
+
+bool has_graphs(const NcclFacts &nccl, const Instance &instance) {
+    const LaunchList &launches = nccl.gathered.streams[instance.stream].launches;
+    for (std::uint32_t i = 0; i < instance.n_launches; ++i)
+        if (is_of_graph(launches[instance.first_launch + i]))
+            return true;
+    return false;
+}
+
+// Of communicators whose graphs were launched.
+UncapturedCalls find_uncaptured(Model &model) {
+    UncapturedCalls none, found;
+    for (const Communicator &comm : model.nccl.communicators) {
+        if (comm.instances.size() < 2 || std::ranges::none_of(comm.instances, [&](Index index) {
+                return has_graphs(model.nccl, model.nccl.instances[index]);
+            }))
+            continue;
+        for (const Index index : comm.instances)
+            Matcher(model, model.nccl.instances[index], none).note_uncaptured(found);
+        found.share(model.nccl, comm);
+    }
+    return found;
+}
 
 void count_calls(NcclFacts &nccl, Instance &instance) {
     const CommStream &stream = nccl.gathered.streams[instance.stream];
@@ -414,10 +479,11 @@ void match_calls(Model &model) {
         nccl.call_joins[i] = CallJoins(nccl.gathered.streams[i].calls.size());
         nccl.task_calls[i].assign(nccl.gathered.streams[i].tasks.size(), NONE);
     }
+    const UncapturedCalls uncaptured = find_uncaptured(model);
     OlderReport older;
     for (Instance &instance : nccl.instances) {
         count_calls(nccl, instance);
-        Matcher(model, instance).run(older);
+        Matcher(model, instance, uncaptured).run(older);
     }
     for (CommStream &stream : nccl.gathered.streams)
         stream.tasks = {};

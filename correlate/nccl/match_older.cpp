@@ -39,7 +39,7 @@ public:
     void run() {
         for (std::uint32_t i = 0; i < instance_.n_launches; ++i)
             match(instance_.first_launch + i);
-        plans_.finish(likeness);
+        plans_.finish(likeness, {});
     }
 
 private:

@@ -208,6 +208,7 @@ private:
 
     static char *address_of(const char *element) {
         const PairLayout &pair = pair_layout();
+        // The kernel's argument. NOLINTNEXTLINE(performance-no-int-to-ptr)
         return reinterpret_cast<char *>(pair.address_high.read(element) << 32 |
                                         pair.address_low.read(element));
     }
@@ -237,7 +238,7 @@ private:
 
 } // namespace
 
-std::unique_ptr<WorkReader> make_element_reader(std::vector<char> arguments) {
+std::unique_ptr<WorkReader> make_element_reader(const std::vector<char> &arguments) {
     return std::make_unique<ElementReader>(arguments);
 }
 

@@ -80,8 +80,9 @@ public:
     virtual Batch read_batch(const Channel &channel, int place, KernelTruth &truth) = 0;
 };
 
-std::unique_ptr<WorkReader> make_batch_reader(std::vector<char> arguments);   // 2.22 and later
-std::unique_ptr<WorkReader> make_element_reader(std::vector<char> arguments); // 2.20 and 2.21
+std::unique_ptr<WorkReader> make_batch_reader(std::vector<char> arguments); // 2.22 and later
+std::unique_ptr<WorkReader>
+make_element_reader(const std::vector<char> &arguments); // 2.20 and 2.21
 bool has_batches();
 
 // NCCL passes the argument of a reduction by value or by address.

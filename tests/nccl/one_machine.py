@@ -113,7 +113,9 @@ def report_of(collwire, capture, path, logs):
             if part["direction"] == "send" and part["transport"] != "local":
                 sums[part["rung"]] += part["payload_bytes"] or 0
                 by_source[part["source"]] += part["payload_bytes"] or 0
-    report["identity"] = {**report["identity"], **{rung: sums[rung] for rung in ("exact", "inferred", "process")}, "inferred_confirmed": None,
+    # Null if no bytes went to the network.
+    of_rungs = {rung: sums[rung] if sums else None for rung in ("exact", "inferred", "process")}
+    report["identity"] = {**report["identity"], **of_rungs, "inferred_confirmed": None,
                           "by_source": {source: by_source[source] for source in report["identity"]["by_source"]}}
     report["control"] = None
     return report

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that were captured into CUDA graphs, and the launches of those.
+#include <algorithm>
 #include <tuple>
 
 #include "collwire/nccl_launch_records.h"
@@ -65,6 +66,36 @@ TEST(NcclGraphs, ReplaysOfAGraph) {
         EXPECT_EQ(operation.launched_realtime_ns, ring.node[0].realtime(14.0 + i));
     }
     EXPECT_EQ(of_rung(model, Rung::Exact), 6 * 8000U);
+}
+
+// From NCCL 2.27 on a launch without a network part is not recorded. Rank 1 has none in its first
+// call, or between two launches of the graph; rank 0's launch says that it was not captured.
+TEST(NcclGraphs, CallsWithoutANetworkPartAreNotTakenForCapturedOnes) {
+    for (const bool is_between : {false, true}) {
+        RingPair ring;
+        const CallOptions call{.count = 1000};
+        const double own = is_between ? 14.5 : 12, captured = is_between ? 12 : 13;
+        for (int i = 0; i < 2; ++i) {
+            ring.rank[i].shape(11.5, 1000, {call}, ring.ops(i, 4000));
+            for (const double time : {std::min(own, captured), std::max(own, captured)})
+                ring.rank[i].call(time, call);
+            for (const double time : {14.0, 15.0}) {
+                ring.rank[i].launch(time, 1000, {call}, REPLAY);
+                ring.sends(i, 4000);
+            }
+        }
+        ring.rank[0].launch(own + 0.001, 1000, {call}, {.launched = 1});
+        ring.sends(0, 4000);
+        ring.sample(20);
+        const model::Model model = model_of(ring.captures());
+        const std::uint64_t of_graph = is_between ? 0 : 1;
+        for (std::uint32_t i = 0; i < 2; ++i) {
+            EXPECT_EQ(collective(model, of_graph, i).payload_bytes, 8000U);
+            EXPECT_EQ(collective(model, of_graph, i).rung, Rung::Exact);
+        }
+        EXPECT_EQ(collective(model, 1 - of_graph).payload_bytes, 4000U) << "of rank 0";
+        EXPECT_EQ(collective(model, 1 - of_graph).rung, Rung::Exact);
+    }
 }
 
 // A recording that ended before the others' has fewer replays.

@@ -160,7 +160,7 @@ TEST(NcclOpBytes, AllReduceOnARingSendsAllTwiceButOnceAround) {
                 facts.rank = facts.op.ring_index = (rank + 1) % 3;
                 EXPECT_EQ(derive_op_bytes(facts), sent);
             }
-            EXPECT_EQ(data_bytes, 2 * 2 * channel_bytes);
+            EXPECT_EQ(data_bytes, 4 * channel_bytes);
         }
     }
 }
@@ -338,8 +338,7 @@ TEST(NcclOpBytes, SendsOfAnUnknownTask) {
     several.task = {};
     EXPECT_EQ(
         derive_op_bytes(several),
-        (OpBytes{
-            .payload_bytes = 3 * 32768, .messages = 3, .data_bytes = 3 * 32768, .is_bound = true}));
+        (OpBytes{.payload_bytes = 98304, .messages = 3, .data_bytes = 98304, .is_bound = true}));
     OpFacts one = facts_of(TRANSFERS[12])[0];
     one.task = {};
     EXPECT_EQ(derive_op_bytes(one), (OpBytes{.payload_bytes = 4, .messages = 1, .data_bytes = 4}));
@@ -360,8 +359,7 @@ TEST(NcclOpBytes, GroupedBroadcastsAreBounded) {
     facts.op.chunk_steps = facts.op.slice_steps = 1;
     EXPECT_EQ(
         derive_op_bytes(facts),
-        (OpBytes{
-            .payload_bytes = 2 * 65536, .messages = 2, .data_bytes = 2 * 32768, .is_bound = true}));
+        (OpBytes{.payload_bytes = 131072, .messages = 2, .data_bytes = 65536, .is_bound = true}));
 }
 
 // scheduler/allgatherv_sched.cc, by hand: rank 0 of a ring of three, two channels, LL.
@@ -383,8 +381,7 @@ TEST(NcclOpBytes, GroupedBroadcastsShareAnOperation) {
     const std::vector all{own, middle, next};
     auto parts = derive_broadcast_bytes(facts, all, 2);
     ASSERT_TRUE(parts);
-    EXPECT_EQ((*parts)[0],
-              (OpBytes{.payload_bytes = 2 * 50176, .messages = 2, .data_bytes = 50176}));
+    EXPECT_EQ((*parts)[0], (OpBytes{.payload_bytes = 100352, .messages = 2, .data_bytes = 50176}));
     EXPECT_EQ((*parts)[1], (OpBytes{.payload_bytes = 512, .messages = 1, .data_bytes = 256}));
     EXPECT_EQ((*parts)[2], OpBytes{});
 

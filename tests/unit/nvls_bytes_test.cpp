@@ -52,7 +52,7 @@ TEST(NvlsBytes, OfTreesOverTwoNodes) {
 // Chunks of 64 KiB from four nodes on, unless NCCL says otherwise.
 TEST(NvlsBytes, ManyNodesHaveSmallerChunks) {
     const auto task = task_of(CW_NCCL_ALL_REDUCE, CW_NCCL_NVLS_TREE);
-    constexpr std::uint64_t BYTES = std::uint64_t{8} * 2 * 131072 + 2 * 65536;
+    constexpr std::uint64_t BYTES = std::uint64_t{8} * 2 * 131072 + std::uint64_t{2} * 65536;
     NvlsRank rank = rank_of(4, 2, 1);
     EXPECT_EQ(nvls_bytes(rank, task, BYTES).to_bytes, BYTES + BYTES / 2);
     EXPECT_EQ(nvls_bytes(rank, task, BYTES + 65536).to_bytes, BYTES + 65536 + BYTES / 2 + 32768);
