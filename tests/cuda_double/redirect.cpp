@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tests/cuda_double/fakecuda/cuda_runtime.h"
+#include "tests/cuda_double/gpu_direct.h"
 #include "tests/cuda_double/library.h"
 #include "tests/cuda_double/runtime.h"
 #include "tests/cuda_double/settings.h"
@@ -160,8 +161,11 @@ void adopt_mapped_library() {
     if (adopted())
         return;
     adopted() = Library::find_mapped();
-    if (adopted())
-        redirect(*adopted());
+    if (!adopted())
+        return;
+    redirect(*adopted());
+    if (settings().has_gpu_direct)
+        lend_device_memory_to_sockets(*adopted());
 }
 
 void write_calls() {

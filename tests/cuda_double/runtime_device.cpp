@@ -52,6 +52,7 @@ enum Attribute {
     kVirtualMemoryManagement = 102,
     kPosixFileHandles = 103,
     kReservedSharedMemoryPerBlock = 111,
+    kGpuDirectRdma = 116,
     kMulticast = 132,
 };
 
@@ -130,6 +131,8 @@ int device_attribute(int attribute, int device) {
     case kPosixFileHandles:
     case kMulticast:
         return settings().has_multicast ? 1 : 0;
+    case kGpuDirectRdma:
+        return settings().has_gpu_direct ? 1 : 0;
     case kMaxSharedMemoryPerMultiprocessor:
         return 228 << 10;
     case kMaxSharedMemoryPerBlockOptin:

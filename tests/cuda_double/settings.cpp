@@ -59,6 +59,7 @@ Settings read_settings() {
     read.has_multicast = number_of("COLLWIRE_CUDA_NVLS", 0) != 0;
     if (read.has_multicast && read.peer_access != PeerAccess::NvLink)
         fatal("COLLWIRE_CUDA_NVLS=1 without an NVSwitch. Fix: COLLWIRE_CUDA_P2P=nvlink");
+    read.has_gpu_direct = number_of("COLLWIRE_CUDA_GDR", 0) != 0;
     read.hang_s = static_cast<std::uint64_t>(number_of("COLLWIRE_CUDA_HANG_S", 20));
     read.other_kernels = static_cast<unsigned>(number_of("COLLWIRE_CUPTI_OTHER_KERNELS", 0));
     read.other_kernel_us = static_cast<std::uint64_t>(number_of("COLLWIRE_CUPTI_OTHER_US", 50));

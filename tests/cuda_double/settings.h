@@ -21,6 +21,7 @@ struct Settings {
     unsigned first_bus = 0;                    // COLLWIRE_CUDA_BUSID: hexadecimal
     PeerAccess peer_access = PeerAccess::None; // COLLWIRE_CUDA_P2P
     bool has_multicast = false;                // COLLWIRE_CUDA_NVLS
+    bool has_gpu_direct = false;               // COLLWIRE_CUDA_GDR
     std::uint64_t hang_s = 0;
     unsigned other_kernels = 0;        // COLLWIRE_CUPTI_OTHER_KERNELS: after each launch
     std::uint64_t other_kernel_us = 0; // COLLWIRE_CUPTI_OTHER_US: how long each takes

@@ -19,6 +19,10 @@ VERBS = (*POSTED, "--qp-source=verbs")
 # NVLink SHARP, on the test double of CUDA.
 NVLS = {"NCCL_NVLS_NCHANNELS": "2", "NCCL_P2P_DISABLE": "0", "COLLWIRE_CUDA_P2P": "nvlink", "COLLWIRE_CUDA_NVLS": "1"}
 
+# GPUDirect RDMA, and a NIC next to each GPU: NCCL uses PXN.
+PXN = {"NCCL_P2P_DISABLE": "0", "COLLWIRE_CUDA_P2P": "nvlink", "COLLWIRE_CUDA_GDR": "1",
+       "NCCL_TOPO_FILE": os.path.join(os.path.dirname(JOBS), "..", "cuda_double", "own_nics.xml")}
+
 
 @dataclasses.dataclass(frozen=True)
 class Case:
@@ -45,6 +49,7 @@ class Case:
     # Sending queue pairs whose measured wire bytes equal those computed from NCCL's messages; all others must be computed, too.
     fewest_headers: int = 0
     fewest_pairs: int = 0
+    fewest_for_others: int = 0 # sockets and queue pairs through which a rank sends for another one (PXN)
     fewest_in_launch: int = 0 # proxy operations in one launch of a rank
     # The recorder may read a part of the operations of a launch, if it counts the launch as cut.
     is_cut: bool = False
@@ -73,7 +78,9 @@ class Case:
     @property
     def local_transports(self):
         """Of all connections inside a node."""
-        return ("nvls", "p2p") if "COLLWIRE_CUDA_NVLS" in self.environment else ("shm",)
+        if "COLLWIRE_CUDA_P2P" not in self.environment:
+            return ("shm",)
+        return ("nvls", "p2p") if "COLLWIRE_CUDA_NVLS" in self.environment else ("p2p",)
 
     @property
     def is_apart(self):
@@ -176,6 +183,10 @@ CASES = {case.name: case for case in (
          over_sockets=True, options=("--local-launches",), fewest_figures=0, fewest_calls=8, first_version=(2, 24), job_options=("--gap-ms", "400")),
     Case("nvls-tree", "nvls-tree", {"NCCL_ALGO": "allreduce:nvlstree;allgather:ring", **NVLS},
          ranks=6, ranks_per_node=3, nics=3, over_sockets=True, first_version=(2, 24), job_options=("--gap-ms", "400")),
+    Case("pxn", "pxn", PXN, ranks=6, ranks_per_node=3, nics=3, over_sockets=True, fewest_calls=10, fewest_pairs=40, fewest_for_others=8,
+         first_version=(2, 24), job_options=("--gap-ms", "400")),
+    Case("pxn-everything", "everything", PXN, ranks_per_node=2, nics=2, over_sockets=True, fewest_figures=200, fewest_calls=30, fewest_pairs=40,
+         fewest_for_others=8, first_version=(2, 24)),
     Case("two-nodes-default", "everything", ranks_per_node=2, over_sockets=True, fewest_figures=100, fewest_calls=30, first_version=(2, 24)),
     Case("two-nodes", "ring", {"NCCL_ALGO": "Ring"}, ranks_per_node=2, over_sockets=True, first_version=(2, 24), job_options=("--gap-ms", "400")),
 )}
@@ -206,8 +217,9 @@ CASES["late-verbs"] = Case("late-verbs", "training", job_options=UNTIL_STOPPED, 
 CASES["communicators"] = Case("communicators", "communicators", over_sockets=True, fewest_figures=0, fewest_calls=0)
 
 # On one machine, over sockets.
-HERE = ("sockets-default", "two-nodes-default", "nvls-node", "nvls-tree", "exchanges", "many-pairs", "many-trees", "shared", "shrunk-shared", "refused", "one-node")
-HERE_FULL = (*HERE, "two-nodes", "shrunk", "sockets-ring-simple", "sockets-ring-ll", "sockets-ring-ll128", "sockets-tree-simple", "sockets-tree-ll",
+HERE = ("sockets-default", "two-nodes-default", "nvls-node", "nvls-tree", "pxn", "exchanges", "many-pairs", "many-trees", "shared", "shrunk-shared", "refused",
+        "one-node")
+HERE_FULL = (*HERE, "two-nodes", "pxn-everything", "shrunk", "sockets-ring-simple", "sockets-ring-ll", "sockets-ring-ll128", "sockets-tree-simple", "sockets-tree-ll",
              "sockets-tree-ll128", "sockets-pat-simple", "sockets-striped")
 # On four nodes, each case on a job of its own.
 ALL = ",".join(name for name in CASES if name not in (*HERE_FULL[1:], *PLUGIN, *GPU, *SLICES, "verbs", "late-verbs", "communicators"))

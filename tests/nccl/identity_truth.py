@@ -105,26 +105,30 @@ def compare_matrix(report, truth):
                          for pair in sorted({*cells, *wanted}, key=str) if cells[pair] != wanted[pair]]
 
 
-def compare_ends(report):
+def compare_ends(report, senders=None):
     """Each queue pair and socket of a connection is of the process that has its rank, and the other end of a socket has the same two ranks. Returns
-    (compared, problems). Not for connections that communicators share: these have the ranks of another communicator."""
+    (compared, how many of these are another rank's, problems). Not for connections that communicators share: these have the ranks of another
+    communicator. `senders`: process -> (channel, source, destination) -> the ranks that send for the source (PXN), as NCCL prints them."""
     of_rank = {(comm["id"], rank["rank"]): (rank["host"], rank["pid"]) for comm in report["communicators"] for rank in comm["ranks"] if not rank["missing"]}
     sockets = collections.defaultdict(list)
     for socket in report["sockets"]:
         sockets[(socket["local"], socket["remote"])].append((socket["peer_rank"], socket["rank"]))
-    compared, problems = 0, []
+    compared, for_others, problems = 0, 0, []
     for end in (*report["qps"], *report["sockets"]):
         owner, ends = of_rank.get((end["comm"], end["rank"])), (end["rank"], end["peer_rank"])
         if owner is None:
             continue
         compared += 1
+        by_others = (senders or {}).get(owner, {}).get((end["channel"], *ends), ()) if end["direction"] == "send" else ()
+        owners = {of_rank[(end["comm"], rank)] for rank in by_others if (end["comm"], rank) in of_rank} | {owner}
+        for_others += owner != (end["host"], end["pid"])
         name = f"{end['host']} pid {end['pid']}, {end.get('qpn') or end['local']}: rank {ends[0]} with {ends[1]}"
-        if owner != (end["host"], end["pid"]) or ends[0] == ends[1]:
-            problems.append(f"{name}; that rank is {owner}")
+        if (end["host"], end["pid"]) not in owners or ends[0] == ends[1]:
+            problems.append(f"{name}; that rank is {owner}, {sorted(by_others)} send for it")
         others = sockets[(end.get("remote"), end.get("local"))]
         if len(others) == 1 and others[0] != ends:
             problems.append(f"{name}; at the other end rank {others[0][1]} with {others[0][0]}")
-    return compared, problems
+    return compared, for_others, problems
 
 
 def only_of(report, pids):

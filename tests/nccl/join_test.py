@@ -57,7 +57,8 @@ def judge_case(arguments, case, library, directory):
     if version >= FIRST_WITH_KERNELS:
         doubles = one_machine.logs_of(directory, "truth", case.ranks)
         line, of_join = join_truth.judge(case, report, jobs, doubles, identity_truth.same_node(jobs, case.ranks_per_node), processes,
-                                           report["loss"]["entries"])
+                                           report["loss"]["entries"],
+                                           {process: nccl_log.senders_of(text) for process, text in zip(processes, texts)})
         of_case, of_options = options_truth.compare(case, report, jobs, doubles, processes, version, identity_truth.Truth(doubles).with_groups)
         of_window, of_numbers = numbers_truth.compare(arguments.collwire, f"{directory}/capture", report, version, must_have_numbers=case.name == "one-node")
         line, problems = f"{line}{of_case}, {of_window} numbers of a part", problems + of_join + of_options + of_numbers

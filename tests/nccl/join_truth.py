@@ -6,9 +6,9 @@ import identity_truth
 import pairs_truth
 
 
-def judge(case, report, jobs, doubles, is_local, processes, losses):
+def judge(case, report, jobs, doubles, is_local, processes, losses, senders=None):
     """`jobs`, `doubles`: logs of the job and the double, by rank. `processes`: (host, pid) of each rank. `losses`: losses of the report that are an
-    error. Returns (summary, problems)."""
+    error. `senders`: as for `compare_ends`. Returns (summary, problems)."""
     double = identity_truth.Truth(doubles, is_local)
     sent = sum(double.sent.values())
     identity = report["identity"]
@@ -18,12 +18,14 @@ def judge(case, report, jobs, doubles, is_local, processes, losses):
     pairs, pair_problems = pairs_truth.compare(report, jobs, doubles, is_local, processes, only_exact=is_cut)
     exact, exact_problems = exact_truth.compare(report, double)
     ranks, of_matrix = (0, []) if is_cut else identity_truth.compare_matrix(report, double)
-    ends, of_ends = (0, []) if case.shares_connections else identity_truth.compare_ends(report)
+    ends, for_others, of_ends = (0, 0, []) if case.shares_connections else identity_truth.compare_ends(report, senders)
     line = (f"{case.name}: {figures} figures of bytes, {len(different)} different; {ranks} pairs of ranks, {len(of_matrix)} different; "
             f"{exact} exact collectives, {len(exact_problems)} wrong; {calls} calls, {len(out_of_order)} communicators out of order; "
-            f"{ends} queue pairs and sockets of their ranks, {len(of_ends)} problems; "
+            f"{ends} queue pairs and sockets of their ranks, {for_others} in another rank's process, {len(of_ends)} problems; "
             f"{pairs} sends and receives by their ordinals, {len(pair_problems)} wrong; exact {identity['exact']}, inferred {identity['inferred']}, process {identity['process']} of {sent} sent; {identity['ops_truncated']} launches cut")
     problems = out_of_order + pair_problems + exact_problems + of_matrix + of_ends
+    if for_others < case.fewest_for_others:
+        problems.append(f"only {for_others} queue pairs and sockets in another rank's process")
     if sent and not ends and not case.shares_connections:
         problems.append("no queue pair and no socket has a rank")
     if not is_cut:

@@ -5,12 +5,22 @@ import collections
 import re
 
 _LINE = re.compile(r"Channel (\d+)/\d+ : (\d+)\[\w+\] -> (\d+)\[\w+\] \[(send|receive)\] via (NET/\w+)/")
+# With PXN. The number in brackets is the rank that sends.
+_SENDER = re.compile(r"Channel (\d+)/\d+ : (\d+)\[\w+\] -> (\d+)\[\w+\] \[send\] via NET/\w+/\d+\((\d+)\)")
 
 
 def connections_of(text):
     """(channel, source, destination, direction, transport) of every printed connection."""
     return {(int(channel), int(source), int(destination), "send" if direction == "send" else "recv", transport)
             for channel, source, destination, direction, transport in _LINE.findall(text)}
+
+
+def senders_of(text):
+    """(channel, source, destination) -> ranks that send for the source, in one communicator or another."""
+    senders = collections.defaultdict(set)
+    for channel, source, destination, sender in _SENDER.findall(text):
+        senders[(int(channel), int(source), int(destination))].add(int(sender))
+    return senders
 
 
 def compare(report, logs):
