@@ -35,8 +35,8 @@ public:
                 members_.at(owner).incidents.emplace_back(time_ns, i);
     }
 
-    // The window with the most ports first. What it takes is missing in others that overlap: these
-    // are counted again when it is their turn.
+    // The window with the most ports first, of equal ones the later one. What it takes is missing
+    // in others that overlap: these are counted again when it is their turn.
     std::vector<SharedIncident> run() {
         for (const auto &[owner, of] : members_)
             for (std::size_t begin = 0, end = 0; begin < of.incidents.size(); ++begin) {
@@ -71,7 +71,7 @@ private:
         std::size_t begin = 0;
 
         [[nodiscard]] auto rank() const {
-            return std::tuple(ports, !owner->first.empty(), ~of->incidents[begin].first);
+            return std::tuple(ports, !owner->first.empty(), of->incidents[begin].first);
         }
         friend bool operator<(const Window &a, const Window &b) { return a.rank() < b.rank(); }
     };
