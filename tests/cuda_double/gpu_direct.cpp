@@ -55,6 +55,7 @@ int flush(void *, int, void **, int *, void **, void **request) {
 }
 
 void **entry_of(const Library &nccl, const Symbol &table, std::string_view function) {
+    // A symbol has its address as a number. NOLINTNEXTLINE(performance-no-int-to-ptr)
     auto **entries = reinterpret_cast<void **>(table.address);
     for (std::size_t i = 0; i < table.size_bytes / sizeof(void *); i++) {
         const std::string name = nccl.function_name_at(entries[i]);

@@ -133,6 +133,7 @@ void redirect(const Library &nccl) {
     const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
     const std::uintptr_t begin = functions.front().address / page_bytes * page_bytes;
     const std::uintptr_t end = functions.back().address + kJumpBytes;
+    // Symbols have addresses as numbers. NOLINTNEXTLINE(performance-no-int-to-ptr)
     auto *text = reinterpret_cast<char *>(begin);
     if (::mprotect(text, end - begin, PROT_READ | PROT_WRITE | PROT_EXEC) != 0)
         fatal(fmt::format("libnccl's code cannot be made writable: {}. Fix: allow it in this "
@@ -147,6 +148,7 @@ void redirect(const Library &nccl) {
         CalledFunction &called =
             called_functions().emplace_back(CalledFunction{function.name, 0, target != nullptr});
         const char *thunk = append_thunk(thunks, called, target);
+        // NOLINTNEXTLINE(performance-no-int-to-ptr)
         MachineCode(reinterpret_cast<char *>(function.address), kJumpBytes).append_jump(thunk);
     }
     thunks.make_executable();

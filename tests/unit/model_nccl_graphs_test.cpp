@@ -134,7 +134,7 @@ TEST(NcclGraphs, PlanInAnEarlierPlansMemoryHasItsOwnCalls) {
         rank.call(13, call);
         for (const double time : {13.1, 13.2})
             rank.launch(time, 1000, {call}, again);
-        ring.sends(i, 5 * 4000);
+        ring.sends(i, std::uint64_t{5} * 4000);
     }
     ring.sample(20);
     const model::Model model = model_of(ring.captures());
@@ -161,7 +161,7 @@ TEST(NcclGraphs, PlanWithOtherTasksIsAnotherPlan) {
         rank.call(14, other);
         for (const double time : {14.1, 14.2, 14.3})
             rank.launch_refs(time, 1000, {{hash_of(other), 0x7777}}, REPLAY);
-        ring.sends(i, 6 * 4000);
+        ring.sends(i, std::uint64_t{6} * 4000);
     }
     ring.sample(20);
     const model::Model model = model_of(ring.captures());
@@ -185,7 +185,7 @@ model::Model equal_calls(unsigned n_calls, const std::vector<unsigned> &plans) {
         LaunchOptions replay = REPLAY;
         double time = 13;
         for (const unsigned plan : plans) {
-            replay.plan = PLAN + 0x1000 * plan;
+            replay.plan = PLAN + std::uint64_t{0x1000} * plan;
             rank.launch(time += 0.1, 1000, {call}, replay);
         }
         ring.sends(i, 4000 * plans.size());
@@ -235,11 +235,11 @@ TEST(NcclGraphs, EqualCallsOfTwoGraphsOneAfterTheOther) {
             const double at = 12 + graph;
             rank.call(at, call).call(at + 0.01, call);
             for (unsigned k = 0; k < 6; ++k) {
-                replay.plan = PLAN + 0x1000 * (2 * graph + k % 2);
+                replay.plan = PLAN + std::uint64_t{0x1000} * (2 * graph + k % 2);
                 rank.launch(at + 0.1 * (k + 1), 1000, {call}, replay);
             }
         }
-        ring.sends(i, 12 * 4000);
+        ring.sends(i, std::uint64_t{12} * 4000);
     }
     ring.sample(20);
     const model::Model model = model_of(ring.captures());
@@ -259,7 +259,7 @@ TEST(NcclGraphs, CallBetweenReplaysIsNotCaptured) {
         rank.launch(12.2, 1000, {call}, REPLAY);
         rank.launch(12.25, 1000, {call}, {.launched = 2, .tid = 7});
         rank.launch(12.3, 1000, {call}, REPLAY);
-        ring.sends(i, 4 * 4000);
+        ring.sends(i, std::uint64_t{4} * 4000);
     }
     ring.sample(20);
     const model::Model model = model_of(ring.captures());
@@ -382,7 +382,7 @@ TEST(NcclGraphs, BytesOfUnlistedReplaysAreCounted) {
         ring.rank[i].shape(12, 1000, {call}, ring.ops(i, 4000)).call(12, call);
         for (const double time : {12.1, 12.2, 12.3, 12.4, 12.5})
             ring.rank[i].launch(time, 1000, {call}, REPLAY);
-        ring.sends(i, 5 * 4000);
+        ring.sends(i, std::uint64_t{5} * 4000);
     }
     model::Model model = model_of(ring.sample(20).captures());
     NcclFacts &nccl = model.nccl;
@@ -418,7 +418,7 @@ TEST(NcclGraphs, ReplaysHaveTheirOwnParts) {
         rank.shape(12, 1000, {calls[0], calls[1]}, ops).call(12, calls[0]).call(12, calls[1]);
         for (const double time : {12.1, 12.2, 12.3})
             rank.launch(time, 1000, {calls[0], calls[1]}, REPLAY);
-        ring.sends(i, 3 * 6000);
+        ring.sends(i, std::uint64_t{3} * 6000);
     }
     ring.sample(20);
     const model::Model model = model_of(ring.captures());
