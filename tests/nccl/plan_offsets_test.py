@@ -26,6 +26,7 @@ SOCKET_TYPES = {f"ncclSocketType{name}" for name in ("Unknown", "Bootstrap", "Pr
 # CPU time to read a layout, without a cache.
 MOST_CPU_S = 0.05
 TIMES = 5
+MOST_TIMES = 25 # a busy machine adds to a time, and takes nothing from it
 SKIPPED = 77
 
 
@@ -195,6 +196,9 @@ def main():
     for version, library in libraries:
         plans = [plan_of(arguments.collwire, library) for _ in range(TIMES)]
         plan, cpu_s = plans[0][0], min(cpu_s for _, cpu_s in plans)  # the first one reads the file from disk
+        for _ in range(MOST_TIMES - TIMES):
+            if cpu_s >= MOST_CPU_S:
+                cpu_s = min(cpu_s, plan_of(arguments.collwire, library)[1])
         assert version in (None, plan["version"]), (version, plan["version"])
         rungs = check_rungs(plan, plan["version"])
         differs = kept_plan_differs(plan) if version else []
