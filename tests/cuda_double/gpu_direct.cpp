@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Three entries of NCCL's table of NET/Socket's functions are replaced. Its code is not changed.
+// ncclNetSocket is NCCL's table of functions for NET/Socket. Three of its pointers are replaced,
+// and NCCL's code stays as it is.
 #include "tests/cuda_double/gpu_direct.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUDirect RDMA for NET/Socket: device memory of the double is memory that sockets can read and
-// write, so NCCL is told that its NICs can.
+// GPUDirect RDMA for NET/Socket. The double's device memory is host memory, which sockets read and
+// write; so the double says to NCCL that its NICs read and write device memory.
 #pragma once
 
 #include "tests/cuda_double/library.h"

@@ -44,7 +44,7 @@ std::optional<SharedMemory> shared_memory_of(const void *address);
 // Null where its owner has ended or freed it, or another user owns it.
 void *import_shared(const SharedMemory &shared, int device);
 bool release_imported(void *begin);
-int make_shareable_file(std::size_t bytes); // fatal where there is none
+int make_shareable_file(std::size_t bytes); // ends the process if the file cannot be made
 // As memset(begin, 0, bytes). NCCL clears buffers of many MB right after it allocates them: pages
 // that were never written stay without memory.
 void fill_with_zeros(void *begin, std::size_t bytes);

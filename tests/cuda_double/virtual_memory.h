@@ -65,7 +65,7 @@ struct MappedObject {
 };
 std::optional<MappedObject> mapped_at(const void *address);
 
-// The memory of each device behind a multicast address. Empty: it is none.
+// The memory of each device behind a multicast address. Empty: not a multicast address.
 std::vector<char *> multicast_addresses(const void *address);
 
 } // namespace collwire::cuda_double

@@ -11,7 +11,7 @@ POINT_TO_POINT = ("Send", "Recv")
 MADE_OF_PAIRS = ("AlltoAll", "Gather", "Scatter")
 ACCEPTED = (0, 7)  # ncclSuccess, ncclInProgress
 SUMMED = ("SendRecv", "AllGatherV")
-SWITCH = -2 # in place of a rank: what NVLS reduces in
+SWITCH = -2 # in place of a rank: the NVLink switch, which NVLS uses
 DIRECTIONS = {"send": "send", "receive": "recv"}
 
 

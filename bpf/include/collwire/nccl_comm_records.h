@@ -125,8 +125,8 @@ struct cw_nccl_nvls {
 	__u64 comm;
 	__u32 tgid;
 	__s32 n_heads;
-	__s32 head_rank;	/* this rank's number as head; -1: it is none */
-	__s32 n_channels;	/* of NVLS at most; 0: NCCL does not use it */
+	__s32 head_rank;	/* its number among the heads; -1: this rank is not a head */
+	__s32 n_channels;	/* of NVLS at most */
 	__s32 chunk_bytes;	/* of a head in a loop, before NCCL reduces it for few bytes */
 	__s32 tree_chunk_bytes; /* at most, of NVLS_TREE; 0: not known */
 	__s32 tree_up[2];	/* of even and odd channels: ranks; -1: none */
