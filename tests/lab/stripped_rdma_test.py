@@ -27,6 +27,7 @@ import identity_truth as truth  # noqa: E402
 import inferred_truth  # noqa: E402
 import late_truth as late  # noqa: E402
 import one_machine  # noqa: E402
+import other_build  # noqa: E402
 import stripped_test  # noqa: E402
 
 CASES = ("training", "two-qps-split", "late")
@@ -64,7 +65,7 @@ def of_debian(arguments, directory):
     library, nvidia = (nccl_run.library_of(name) for name in (arguments.nccl, version))
     symbols = distribution_test.lend_symbols(argparse.Namespace(version=version), library, nvidia, directory)
     write_layout(nvidia, f"{directory}/layouts")
-    distribution_test.share_layout(harness.COLLWIRE, nvidia, library, f"{directory}/layouts")
+    other_build.share_layout(harness.COLLWIRE, nvidia, library, f"{directory}/layouts")
     return {"NCCL_LIBRARY": library, "COLLWIRE_CUDA_SYMBOLS": symbols, "C_LIBRARY": f"{os.path.dirname(library)}/c-library"}
 
 

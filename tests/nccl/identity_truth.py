@@ -119,7 +119,7 @@ def compare_ends(report, senders=None):
         if owner is None:
             continue
         compared += 1
-        by_others = (senders or {}).get(owner, {}).get((end["channel"], *ends), ()) if end["direction"] == "send" else ()
+        by_others = (senders or {}).get(owner, {}).get((end["channel"], *ends), ()) if end.get("direction") == "send" else ()
         owners = {of_rank[(end["comm"], rank)] for rank in by_others if (end["comm"], rank) in of_rank} | {owner}
         for_others += owner != (end["host"], end["pid"])
         name = f"{end['host']} pid {end['pid']}, {end.get('qpn') or end['local']}: rank {ends[0]} with {ends[1]}"

@@ -18,7 +18,6 @@ import one_machine
 import cases
 import join_test
 
-RANKS = join_test.RANKS
 INTERFACES = {(2, 26): 3, (2, 27): 4, (2, 28): 5, (2, 29): 6, (2, 30): 6, (2, 31): 7, (2, 32): 7}
 LEAST_SHARE = 0.99 # of the launches of a job that is armed from its start
 LEAST_KERNELS = 60
@@ -52,7 +51,7 @@ def run(arguments, library, directory):
     place = f"{directory}/{case.name}"
     problems = join_test.check_case(arguments, case, library, place)
     assert not problems, "\n".join(problems[:40])
-    jobs = one_machine.logs_of(place, "job", RANKS)
+    jobs = one_machine.logs_of(place, "job", case.ranks)
     with open(f"{place}/report.json", encoding="utf-8") as file:
         report = json.load(file)
     version = tuple(int(part) for part in arguments.version.split("."))
