@@ -49,7 +49,9 @@ public:
           stream_(nccl_.gathered.streams[instance.stream]),
           joins_(nccl_.call_joins[instance.stream]), task_calls_(nccl_.task_calls[instance.stream]),
           is_older_(is_older(nccl_, instance)), best_(best_known()),
-          plans_(nccl_, instance, best_) {}
+          best_of_graph_(may_lack_launches(nccl_, instance) ? std::min(best_, Rung::Inferred)
+                                                            : best_),
+          plans_(nccl_, instance, best_of_graph_) {}
 
     void run(OlderReport &older) {
         if (is_older_)
@@ -145,7 +147,8 @@ private:
     [[nodiscard]] bool is_launched(std::uint32_t call) const { return joins_.launch(call) != NONE; }
 
     void join(std::uint32_t call, std::uint32_t launch, Rung rung) {
-        join_call(joins_, call, launch, std::min(rung, best_));
+        const bool is_captured = is_of_graph(stream_.launches[launch]);
+        join_call(joins_, call, launch, std::min(rung, is_captured ? best_of_graph_ : best_));
     }
 
     // A thread launches its calls before it calls again: an earlier waiting call with equal
@@ -259,7 +262,7 @@ private:
     // Equal calls that were captured, all of them launched by plans that play in turn: each call
     // has the bytes of as many equal launches, whichever of them are its own.
     void settle_guesses() {
-        if (best_ != Rung::Exact)
+        if (best_of_graph_ != Rung::Exact)
             return;
         for (const auto &[hash, queue] : by_hash_)
             for (std::size_t i = 0; i < queue.guesses.size(); ++i)
@@ -422,6 +425,7 @@ private:
     std::vector<std::uint32_t> &task_calls_;
     bool is_older_;
     Rung best_;
+    Rung best_of_graph_;
     std::vector<std::uint32_t> batches_;
     std::unordered_map<std::uint32_t, Queue> by_hash_;
     // Calls that are split into parts: function, root, and bytes to or from each peer.
@@ -431,9 +435,6 @@ private:
     std::uint32_t due_until_ = 0; // launch
     CapturedPlans plans_;
 };
-
-// Launches without a network part are not recorded from this version on.
-constexpr std::uint32_t FIRST_WITHOUT_LOCAL_LAUNCHES = 22700;
 
 bool has_graphs(const NcclFacts &nccl, const Instance &instance) {
     const LaunchList &launches = nccl.gathered.streams[instance.stream].launches;

@@ -12,6 +12,14 @@
 
 namespace collwire::nccl {
 
+// From this version on.
+constexpr std::uint32_t FIRST_WITHOUT_LOCAL_LAUNCHES = 22700;
+
+// Whether a call without a launch may be one that was launched, and no other rank's launch says so:
+// launches without a network part are not recorded, and neither is each rank of its node from the
+// creation of the communicator on.
+[[nodiscard]] bool may_lack_launches(const NcclFacts &nccl, const Instance &instance);
+
 class UncapturedCalls {
 public:
     // `call`: in the stream of that index.

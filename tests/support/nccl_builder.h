@@ -38,6 +38,7 @@ struct RankOptions {
     std::uint64_t bus_id = 0;
     std::int32_t cuda_dev = 0;
     std::int32_t n_nodes = 0; // 0: each rank is on one of its own
+    std::int32_t local_ranks = 0;
     std::string_view basis = "the file's own symbols and DWARF";
     cw_rung operations = CW_RUNG_EXACT;
 };
@@ -116,6 +117,7 @@ public:
         comm.rank = options_.rank;
         comm.n_ranks = options_.n_ranks;
         comm.n_nodes = options_.n_nodes == 0 ? options_.n_ranks : options_.n_nodes;
+        comm.local_ranks = options_.local_ranks;
         comm.node = options_.rank % std::max(comm.n_nodes, 1);
         set_text(comm.name, options_.name);
         comm.p2p_channels = options_.p2p_channels;

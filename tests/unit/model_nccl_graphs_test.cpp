@@ -98,6 +98,28 @@ TEST(NcclGraphs, CallsWithoutANetworkPartAreNotTakenForCapturedOnes) {
     }
 }
 
+// After late attach to a graph that was captured before: the only call is equal to the graph's, and
+// is another. Where a launch without a network part is not recorded, nothing says so.
+TEST(NcclGraphs, CallsOfGraphsAreInferredAfterLateAttach) {
+    for (const std::int32_t local_ranks : {1, 2}) {
+        RingPair ring({.flags = CW_NCCL_COMM_LAUNCHED, .launched = 5, .local_ranks = local_ranks});
+        const CallOptions call{.count = 1000};
+        LaunchOptions replay = REPLAY;
+        replay.launched = 6;
+        for (int i = 0; i < 2; ++i) {
+            ring.rank[i].call(12, call).shape(12.5, 1000, {call}, ring.ops(i, 4000));
+            ring.rank[i].launch(13, 1000, {call}, replay);
+            ring.sends(i, 4000);
+        }
+        ring.sample(20);
+        const model::Model model = model_of(ring.captures());
+        const Rung expected = local_ranks == 1 ? Rung::Exact : Rung::Inferred;
+        ASSERT_EQ(model.nccl.collectives.size(), 1U);
+        EXPECT_EQ(model.nccl.collectives.front().rung, expected);
+        EXPECT_EQ(of_rung(model, expected), 8000U);
+    }
+}
+
 // A recording that ended before the others' has fewer replays.
 TEST(NcclGraphs, ReplaysMissingOnOneRankArePartial) {
     RingPair ring;
