@@ -205,6 +205,47 @@ static __always_inline bool find_owner(struct cw_nccl_comm_entry *entry, __u64 c
 	return now - entry->owner_unread_ns > OWNER_MAY_RETURN_NS;
 }
 
+#define NEIGHBOURS 64
+
+/*
+ * The other ranks of the node, of which none has a proxy's operation. Before Linux 5.15 the
+ * verifier follows each branch of a loop: here its end is the only one. `entry->proxies` is its
+ * scratch.
+ */
+static __always_inline bool find_neighbours(struct cw_nccl_comm_entry *entry, __u64 comm,
+					    __u64 to_rank)
+{
+	__u64 neighbours = 0, far, bit;
+	__s32 n = 0, own = -1;
+	__u32 i;
+
+	if (!to_rank || !READ_FIELD(n, comm, comm_local_ranks) ||
+	    !READ_FIELD(own, comm, comm_rank) || n < 2)
+		return true;
+	if (!read_ints(entry->proxies, n, to_rank))
+		return unread(entry, CW_NCCL_READ_RANKS_OF_NODE, to_rank);
+	for (i = 0; i < CW_NCCL_PROXIES && i < (__u32)n; i++) {
+		bit = entry->proxies[i] - entry->proxies[0];
+		far = bit / NEIGHBOURS;
+		far = (far | -far) >> 63; /* 1, unless it was 0 */
+		barrier_var(far);
+		neighbours |= (1ULL << (bit & (NEIGHBOURS - 1))) & (far - 1);
+	}
+	entry->first_of_node = entry->proxies[0];
+	bit = (__s64)own - entry->first_of_node;
+	if (bit < NEIGHBOURS)
+		neighbours &= ~(1ULL << bit);
+	entry->neighbours = neighbours;
+	return true;
+}
+
+static __always_inline bool is_neighbour(const struct cw_nccl_comm_entry *entry, __s32 rank)
+{
+	__u64 bit = (__s64)rank - entry->first_of_node;
+
+	return bit < NEIGHBOURS && entry->neighbours >> bit & 1;
+}
+
 /*
  * The entries of proxyOps that this communicator's operations may use: those of all local ranks of
  * the communicator that owns its connections, in the order of ncclProxyStart. A communicator that
@@ -243,7 +284,8 @@ static __always_inline bool find_proxies(struct cw_nccl_comm_entry *entry, __u64
 	    !FIND_IF_HAD(shared, comm, comm_shared_res, CW_NCCL_READ_SHARED) ||
 	    !find_owner(entry, comm, shared, &top) ||
 	    !FIND_FIELD(local_ranks, top, comm_local_ranks, CW_NCCL_READ_LOCAL_RANKS) ||
-	    !FIND_IF_HAD(n_lists, state, proxy_state_lists, CW_NCCL_READ_LIST_COUNT))
+	    !FIND_IF_HAD(n_lists, state, proxy_state_lists, CW_NCCL_READ_LIST_COUNT) ||
+	    !find_neighbours(entry, comm, to_rank))
 		return false;
 	if (HAS(proxy_state_lists))
 		by_rank = n_lists != local_ranks;

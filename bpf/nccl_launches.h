@@ -49,7 +49,6 @@ static __always_inline void emit_listed(struct ops_walk *w, const __u8 *task)
 {
 	struct cw_nccl_shape_task *r = RESERVE_RECORD_IN(
 		bulk_events, cw_nccl_shape_task, CW_KIND_NCCL_SHAPE_TASK, CW_LOSS_NCCL_SHAPE);
-	__u32 queue = listed_queue(w);
 
 	if (!r)
 		return;
@@ -66,7 +65,7 @@ static __always_inline void emit_listed(struct ops_walk *w, const __u8 *task)
 		r->algorithm = CW_NCCL_RING;
 		r->protocol = w->protocol;
 		r->n_channels = w->n_channels;
-	} else if (queue == QUEUE_P2PS) {
+	} else if (is_listed_p2p(w)) {
 		r->func = FROM_COPY(__u8, task, p2p_func);
 		r->count = FROM_COPY(__u64, task, p2p_count);
 		r->bytes = FROM_COPY(__u64, task, p2p_bytes);
@@ -84,7 +83,7 @@ static __always_inline void emit_listed(struct ops_walk *w, const __u8 *task)
 		READ_FIELD(r->protocol, w->task, coll_protocol);
 		READ_FIELD(r->n_channels, w->task, coll_n_channels);
 	}
-	r->api_func = queue == QUEUE_P2PS ? BYTE_FROM_COPY(task, p2p_api, r->func) : r->func;
+	r->api_func = is_listed_p2p(w) ? BYTE_FROM_COPY(task, p2p_api, r->func) : r->func;
 	submit_bulk(r);
 }
 
@@ -137,7 +136,9 @@ static __always_inline long emit_step(struct ops_walk *w)
 		listed = next_listed(w, task);
 		if (listed == LISTS_OVER)
 			return 1;
-		if (listed == NEXT_TASK) {
+		if (listed == NEXT_TASK && is_passed_over(w, entry, task)) {
+			step_over_listed(w, task);
+		} else if (listed == NEXT_TASK) {
 			w->n_tasks++;
 			emit_listed(w, task);
 			step_over_listed(w, task);
@@ -280,6 +281,8 @@ static __noinline struct cw_nccl_comm_entry *begin_launch(struct ops_walk *w, st
 	w->generation_ns = entry->generation_ns;
 	w->proxy_ops = entry->proxy_ops;
 	w->is_local = !for_proxies;
+	w->has_p2p = 0;
+	w->has_neighbours = entry->neighbours != 0;
 	begin_ops(w);
 	if (for_proxies) {
 		w->posted_early = posted_early;

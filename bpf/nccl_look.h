@@ -67,7 +67,11 @@ static __always_inline long look_at_lists(struct ops_walk *w, __u8 *task,
 		w->over = 1;
 		return 1;
 	}
-	if (listed == NEXT_TASK) {
+	if (listed == NEXT_TASK && listed_queue(w) == QUEUE_NEIGHBOURS)
+		entry = entry_of(w);
+	if (listed == NEXT_TASK && is_passed_over(w, entry, task)) {
+		step_over_listed(w, task);
+	} else if (listed == NEXT_TASK) {
 		w->n_tasks++;
 		if (w->is_local && w->queue == QUEUE_COLLS + 1)
 			w->n_colls++;
@@ -116,6 +120,7 @@ static __always_inline void look_at_op(struct ops_walk *w, const __u8 *op, __u8 
 			look_at_task(w, task, is_p2p(op));
 	}
 	w->hash = cw_nccl_mix(w->hash, hash);
+	w->has_p2p |= is_p2p(op);
 	w->n_ops++;
 	step_over(w, next);
 }

@@ -60,6 +60,8 @@ enum task_queue {
 	QUEUE_COLLS,
 	QUEUE_P2PS,
 	QUEUE_BCASTS,
+	QUEUE_NEIGHBOURS, /* QUEUE_P2PS, with operations: those to ranks of the node, which have
+			     none */
 	QUEUES,
 };
 
@@ -107,7 +109,9 @@ struct ops_walk {
 	__u8 descends;	   /* the list, in its addresses */
 	__u8 is_run : 1;   /* of proxies */
 	__u8 is_local : 1; /* from hostStreamPlanTask */
-	__u8 unread_read;  /* enum cw_nccl_read: the last that failed, at unread_at */
+	__u8 has_p2p : 1;  /* among its operations */
+	__u8 has_neighbours : 1;
+	__u8 unread_read; /* enum cw_nccl_read: the last that failed, at unread_at */
 	struct cw_nccl_task_ref tasks[CW_NCCL_MORE_TASKS];
 };
 
@@ -359,8 +363,8 @@ static __always_inline __u64 task_of_next(struct ops_walk *w)
 }
 
 /*
- * Operations name their tasks, except the broadcasts of a group. Those tasks, and the tasks of a
- * plan without operations, are in the plan's lists.
+ * Operations name their tasks, except the broadcasts of a group. Those tasks, the tasks of a plan
+ * without operations, and sends and receives inside the node are in the plan's lists.
  */
 enum listed { LISTS_OVER, NEXT_LIST, NEXT_TASK };
 
@@ -380,7 +384,7 @@ static __always_inline enum listed next_listed(struct ops_walk *w, __u8 *task)
 		return NEXT_LIST;
 	}
 	if (!w->queue && w->n_ops) {
-		w->queue = HAS(bcast_root) ? QUEUE_BCASTS : QUEUES;
+		w->queue = HAS(bcast_root) ? QUEUE_BCASTS : QUEUE_NEIGHBOURS;
 	} else if (!w->queue) {
 		__u8 persistent = 0;
 
@@ -392,11 +396,15 @@ static __always_inline enum listed next_listed(struct ops_walk *w, __u8 *task)
 		if (persistent)
 			return LISTS_OVER;
 	}
-	if (w->queue >= QUEUES)
-		return LISTS_OVER;
+	if (w->queue >= QUEUE_NEIGHBOURS) {
+		/* All that goes to proxies was read: the launch is not cut if the rest is. */
+		w->over = 1;
+		if (w->queue >= QUEUES || !w->n_ops || !w->has_p2p || !w->has_neighbours)
+			return LISTS_OVER;
+	}
 	if (w->queue == QUEUE_COLLS)
 		READ_FIELD(head, w->plan, plan_colls);
-	else if (w->queue == QUEUE_P2PS)
+	else if (w->queue == QUEUE_P2PS || w->queue == QUEUE_NEIGHBOURS)
 		READ_FIELD(head, w->plan, plan_p2ps);
 	else
 		READ_FIELD(head, w->plan, plan_bcasts);
@@ -411,6 +419,19 @@ static __always_inline __u32 listed_queue(const struct ops_walk *w)
 	return w->queue - 1;
 }
 
+static __always_inline bool is_listed_p2p(const struct ops_walk *w)
+{
+	return listed_queue(w) == QUEUE_P2PS || listed_queue(w) == QUEUE_NEIGHBOURS;
+}
+
+/* A task that is in the list and not looked for: it has an operation. */
+static __always_inline bool is_passed_over(const struct ops_walk *w,
+					   const struct cw_nccl_comm_entry *entry, const __u8 *task)
+{
+	return listed_queue(w) == QUEUE_NEIGHBOURS &&
+	       !(entry && is_neighbour(entry, FROM_COPY(__s32, task, p2p_root)));
+}
+
 /* A build without such tasks has no layout for them. */
 static __always_inline bool is_listed_bcast(const struct ops_walk *w)
 {
@@ -423,7 +444,7 @@ static __always_inline void step_over_listed(struct ops_walk *w, const __u8 *tas
 
 	if (queue == QUEUE_COLLS)
 		w->listed = SIZE_FROM_COPY(task, coll_next);
-	else if (queue == QUEUE_P2PS)
+	else if (is_listed_p2p(w))
 		w->listed = SIZE_FROM_COPY(task, p2p_next);
 	else if (is_listed_bcast(w))
 		w->listed = SIZE_FROM_COPY(task, bcast_next);
@@ -438,7 +459,7 @@ static __always_inline __u32 hash_of_listed(const struct ops_walk *w, const __u8
 			CW_NCCL_BROADCAST, FROM_COPY(__u64, task, bcast_sendbuff),
 			FROM_COPY(__u64, task, bcast_recvbuff), FROM_COPY(__u64, task, bcast_bytes),
 			FROM_COPY(__u32, task, bcast_root));
-	return hash_of_task(task, listed_queue(w) == QUEUE_P2PS);
+	return hash_of_task(task, is_listed_p2p(w));
 }
 
 static __always_inline __u64 mix_listed(const struct ops_walk *w, const __u8 *task)
@@ -449,10 +470,9 @@ static __always_inline __u64 mix_listed(const struct ops_walk *w, const __u8 *ta
 		hash = cw_nccl_mix(hash, FROM_COPY(__u64, task, bcast_bytes));
 		return cw_nccl_mix(hash, FROM_COPY(__u32, task, bcast_root));
 	}
-	if (listed_queue(w) ==
-	    QUEUE_P2PS) /* as mix_op: an AlltoAll looks like sends and receives */
+	if (is_listed_p2p(w)) /* as mix_op: an AlltoAll looks like sends and receives */
 		hash = cw_nccl_mix(hash, BYTE_FROM_COPY(task, p2p_api, 0));
-	return mix_task(hash, task, listed_queue(w) == QUEUE_P2PS);
+	return mix_task(hash, task, is_listed_p2p(w));
 }
 
 #endif

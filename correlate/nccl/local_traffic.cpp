@@ -88,6 +88,9 @@ public:
                 if (transport)
                     task.edges.push_back({edge, *transport});
             }
+            if (const std::int32_t peer = shape.tasks[i].root;
+                is_transfer && peer != instance_.record.rank && is_local_peer(peer))
+                task.sender = shape.tasks[i].func == CW_NCCL_SEND ? instance_.record.rank : peer;
             // A send to another node has no bytes here, known or not.
             if (is_transfer && task.reason != NotModelled::No &&
                 !is_local_peer(shape.tasks[i].root))
@@ -199,6 +202,22 @@ private:
                 sum += ranks > 1 ? static_cast<std::uint32_t>(ranks) : 0;
             return sum;
         }
+        // Sends inside the recorded nodes, of an operation that is made of sends. Absent: not
+        // known.
+        [[nodiscard]] std::optional<std::uint64_t> parts(const Operation &operation) const {
+            std::uint64_t sum = 0;
+            if (operation.func == CW_NCCL_ALL_TO_ALL) {
+                for (const auto &[node, ranks] : ranks_of_node)
+                    if (ranks > 1)
+                        sum += static_cast<std::uint64_t>(ranks) *
+                               (static_cast<std::uint64_t>(ranks) - 1);
+                return sum;
+            }
+            const auto node = node_of.find(operation.root);
+            if (node == node_of.end())
+                return std::nullopt;
+            return static_cast<std::uint64_t>(std::max(ranks_of_node.at(node->second), 1)) - 1;
+        }
     };
 
     void find_ranks() {
@@ -299,6 +318,7 @@ private:
         if (operation == nullptr)
             return;
         operation->is_sent = operation->is_sent || local.has_sends;
+        operation->parts += local.is_part ? 1 : 0;
         LocalSums &sums = sums_of(*of, is_pair);
         for (std::size_t i = 0; i < local.counted.size(); ++i) {
             operation->payload_bytes =
@@ -308,20 +328,21 @@ private:
     }
 
     // What the switch of NVLS sends is what it got from the ranks.
-    [[nodiscard]] bool counts(const Instance &instance, const LocalEdge &edge) {
-        return edge.sender == instance.record.rank ||
-               (edge.sender != NVLINK_SWITCH &&
-                !ranks_[instance.comm].recorded.contains(edge.sender));
+    [[nodiscard]] bool counts(const Instance &instance, std::int32_t sender) {
+        return sender == instance.record.rank ||
+               (sender != NVLINK_SWITCH && !ranks_[instance.comm].recorded.contains(sender));
     }
 
     std::vector<LocalTask> counted(const Instance &instance, std::vector<LocalTask> tasks) {
-        for (LocalTask &task : tasks)
+        for (LocalTask &task : tasks) {
+            task.is_part = task.sender >= 0 && counts(instance, task.sender);
             for (const LocalSend &send : task.edges) {
                 task.has_sends = task.has_sends || send.edge.sender == instance.record.rank;
-                if (counts(instance, send.edge))
+                if (counts(instance, send.edge.sender))
                     task.counted[static_cast<std::size_t>(send.transport)].add(
                         {send.edge.payload_bytes, send.edge.data_bytes});
             }
+        }
         return tasks;
     }
 
@@ -332,7 +353,7 @@ private:
                 for (const LocalSend &send : task.edges)
                     if (const LocalEdge &edge = send.edge;
                         task.launches != 0 &&
-                        (edge.sender == NVLINK_SWITCH || counts(instance, edge)))
+                        (edge.sender == NVLINK_SWITCH || counts(instance, edge.sender)))
                         local_.matrix[{instance.comm, edge.sender, edge.receiver, send.transport}]
                             .add({multiply_saturating(edge.payload_bytes, task.launches),
                                   multiply_saturating(edge.data_bytes, task.launches)});
@@ -360,16 +381,22 @@ private:
         if (found == ranks_.end() || found->second.recorded.empty() ||
             (is_pair ? !is_inside(found->second, operation) : operation.count == 0))
             return;
+        const bool is_of_parts = !is_pair && is_made_of_parts(operation.func);
+        const auto parts = is_of_parts ? found->second.parts(operation) : std::nullopt;
+        if (parts == 0U)
+            return;
         LocalSums &sums = sums_of(operation, is_pair);
         ++sums.operations;
         if (local.reason != NotModelled::No) {
             local.state = LocalState::NotModelled;
             ++sums.not_modelled[static_cast<std::size_t>(local.reason)];
-        } else if (local.ranks == 0 || (is_pair && !local.is_sent &&
-                                        found->second.recorded.contains(operation.source))) {
+        } else if (local.ranks == 0 || (is_of_parts && local.parts == 0) ||
+                   (is_pair && !local.is_sent &&
+                    found->second.recorded.contains(operation.source))) {
             local.state = LocalState::NotRecorded;
             ++sums.not_recorded;
-        } else if (!is_pair && local.ranks < found->second.expected()) {
+        } else if (is_of_parts ? local.parts != parts
+                               : !is_pair && local.ranks < found->second.expected()) {
             local.state = LocalState::Partial;
             ++sums.partial;
         } else {

@@ -62,14 +62,17 @@ struct LocalTask {
     // recorded.
     std::array<LocalBytes, LOCAL_TRANSPORTS> counted{};
     bool has_sends = false;
+    // Of a send or receive whose peer is another rank of the node; -1: none.
+    std::int32_t sender = -1;
+    bool is_part = false; // likewise, and it counts for the rank
     std::uint64_t launches = 0;
 };
 
 enum class LocalState : std::uint8_t {
     None,        // no bytes inside a node, or a copy to itself
-    NotRecorded, // no rank's launch is recorded
+    NotRecorded, // no rank's launch is recorded, or none of its parts inside a node
     NotModelled, // see reason
-    Partial,     // some ranks of the nodes are not recorded
+    Partial,     // some ranks of the nodes are not recorded, or some parts
     Modelled,
 };
 
@@ -77,6 +80,7 @@ enum class LocalState : std::uint8_t {
 struct LocalOperation {
     std::uint64_t payload_bytes = 0;
     std::uint32_t ranks = 0;     // that are modelled
+    std::uint64_t parts = 0;     // sends between ranks of one node
     Index counted = model::NONE; // the last instance in `ranks`
     // Of a collective: a rank's launch of it, which says what all ranks did.
     Index shape = model::NONE;

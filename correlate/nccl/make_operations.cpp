@@ -275,7 +275,7 @@ private:
     [[nodiscard]] bool is_perhaps_cut(Index instance, const Call &call, const CallJoin &join,
                                       bool is_waited_for) {
         // A call that is split into sends and receives may be launched in parts.
-        const bool is_of_parts = call.func >= CW_NCCL_ALL_TO_ALL && call.func <= CW_NCCL_GATHER;
+        const bool is_of_parts = is_made_of_parts(call.func);
         if ((join.launch == NONE ? is_waited_for : is_of_parts) &&
             cut_launches_.may_hold(instance, call))
             return true;

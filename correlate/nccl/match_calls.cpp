@@ -94,7 +94,7 @@ private:
     // For a call that was split into sends and receives.
     static bool is_part(const cw_nccl_shape_task *task) {
         return task != nullptr && is_p2p(task->func) && task->api_func != task->func &&
-               task->api_func >= CW_NCCL_ALL_TO_ALL && task->api_func <= CW_NCCL_GATHER;
+               is_made_of_parts(task->api_func);
     }
 
     // Each peer's part has the call's count.
@@ -134,7 +134,7 @@ private:
             if (never_launches(call, instance_))
                 continue;
             by_hash_[call.arguments_hash].calls.push_back(index);
-            if (call.func >= CW_NCCL_ALL_TO_ALL && call.func <= CW_NCCL_GATHER)
+            if (is_made_of_parts(call.func))
                 whole_[{call.func, call.func == CW_NCCL_ALL_TO_ALL ? 0 : call.root,
                         call.count * capture::nccl_datatype_bytes(call.datatype)}]
                     .calls.push_back(index);
@@ -452,7 +452,7 @@ UncapturedCalls find_uncaptured(Model &model) {
             return model.nccl.instances[index];
         };
         const auto may_tell = [&](Index index) {
-            return of(index).created && of(index).version >= FIRST_WITHOUT_LOCAL_LAUNCHES;
+            return of(index).created && !is_older(model.nccl, of(index));
         };
         if (std::ranges::count_if(comm.instances, may_tell) < 2 ||
             std::ranges::none_of(comm.instances,

@@ -118,6 +118,10 @@ bool is_collective(std::uint8_t func) {
            (func >= CW_NCCL_ALL_TO_ALL && func <= CW_NCCL_ALL_GATHER_V);
 }
 
+bool is_made_of_parts(std::uint8_t func) {
+    return func >= CW_NCCL_ALL_TO_ALL && func <= CW_NCCL_GATHER;
+}
+
 bool is_failed(const Call &call) {
     return (call.flags & CW_NCCL_CALL_FAILED) != 0;
 }

@@ -67,6 +67,8 @@ void find_errors(model::Model &model);
 // collectives, too.
 [[nodiscard]] bool is_collective(std::uint8_t func);
 [[nodiscard]] bool is_p2p(std::uint8_t func); // Send, Recv
+// A call that NCCL makes into sends and receives: AlltoAll, Scatter, Gather.
+[[nodiscard]] bool is_made_of_parts(std::uint8_t func);
 // Rejected by NCCL: it had no effect.
 [[nodiscard]] bool is_failed(const Call &call);
 // It never reaches a proxy.

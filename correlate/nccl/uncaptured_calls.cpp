@@ -4,7 +4,6 @@
 #include <set>
 #include <tuple>
 
-#include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/resolve.h"
 
 namespace collwire::nccl {
@@ -34,18 +33,10 @@ bool is_alike(const Call &a, const Call &b) {
     return std::tie(a.func, a.datatype, a.count) == std::tie(b.func, b.datatype, b.count);
 }
 
-bool has_local_launches(const NcclFacts &nccl, const Instance &instance) {
-    const LaunchList &launches = nccl.gathered.streams[instance.stream].launches;
-    for (std::uint32_t i = 0; i < instance.n_launches; ++i)
-        if ((launches[instance.first_launch + i].flags & CW_NCCL_LAUNCH_LOCAL) != 0)
-            return true;
-    return false;
-}
-
 } // namespace
 
 bool may_lack_launches(const NcclFacts &nccl, const Instance &instance) {
-    if (instance.version < FIRST_WITHOUT_LOCAL_LAUNCHES || instance.record.local_ranks < 2)
+    if (instance.record.local_ranks < 2)
         return false;
     std::set<std::int32_t> recorded;
     if (instance.comm != NONE)
@@ -53,8 +44,7 @@ bool may_lack_launches(const NcclFacts &nccl, const Instance &instance) {
             if (const Instance &of = nccl.instances[index];
                 of.created && of.record.node == instance.record.node)
                 recorded.insert(of.record.rank);
-    return std::ssize(recorded) < instance.record.local_ranks &&
-           !has_local_launches(nccl, instance);
+    return std::ssize(recorded) < instance.record.local_ranks;
 }
 
 void UncapturedCalls::note(const NcclFacts &nccl, Index stream, std::uint32_t call) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that were not captured into a CUDA graph, since some rank launched them by themselves. From
-// NCCL 2.27 on a launch without a network part is not recorded. The call then looks as one that
+// Calls that were not captured into a CUDA graph, since some rank launched them by themselves. If a
+// collective of a group has no network part on a rank, the rank's launch does not name it, and from
+// NCCL 2.27 on a launch without any network part is not recorded. The call then looks as one that
 // waits for its graph, and only the launch of another rank tells them apart.
 #pragma once
 
@@ -12,12 +13,8 @@
 
 namespace collwire::nccl {
 
-// From this version on.
-constexpr std::uint32_t FIRST_WITHOUT_LOCAL_LAUNCHES = 22700;
-
 // Whether a call without a launch may be one that was launched, and no other rank's launch says so:
-// launches without a network part are not recorded, and neither is each rank of its node from the
-// creation of the communicator on.
+// not each rank of its node was recorded from the creation of the communicator on.
 [[nodiscard]] bool may_lack_launches(const NcclFacts &nccl, const Instance &instance);
 
 class UncapturedCalls {

@@ -187,6 +187,9 @@ CASES = {case.name: case for case in (
          first_version=(2, 24), job_options=("--gap-ms", "400")),
     Case("pxn-everything", "everything", PXN, ranks_per_node=2, nics=2, over_sockets=True, fewest_figures=200, fewest_calls=30, fewest_pairs=40,
          fewest_for_others=8, first_version=(2, 24)),
+    # Two nodes as most are: NVLink SHARP in them, and a NIC next to each of eight GPUs.
+    Case("eight-gpus", "eight-gpus", {**PXN, **NVLS}, ranks=16, ranks_per_node=8, nics=8, over_sockets=True, fewest_calls=10, fewest_pairs=40,
+         options=("--local-launches",), fewest_for_others=8, first_version=(2, 24), job_options=("--gap-ms", "400")),
     Case("two-nodes-default", "everything", ranks_per_node=2, over_sockets=True, fewest_figures=100, fewest_calls=30, first_version=(2, 24)),
     Case("two-nodes", "ring", {"NCCL_ALGO": "Ring"}, ranks_per_node=2, over_sockets=True, first_version=(2, 24), job_options=("--gap-ms", "400")),
 )}
@@ -217,9 +220,9 @@ CASES["late-verbs"] = Case("late-verbs", "training", job_options=UNTIL_STOPPED, 
 CASES["communicators"] = Case("communicators", "communicators", over_sockets=True, fewest_figures=0, fewest_calls=0)
 
 # On one machine, over sockets.
-HERE = ("sockets-default", "two-nodes-default", "nvls-node", "nvls-tree", "pxn", "exchanges", "many-pairs", "many-trees", "shared", "shrunk-shared", "refused",
+HERE = ("sockets-default", "two-nodes-default", "nvls-node", "nvls-tree", "eight-gpus", "exchanges", "many-pairs", "many-trees", "shared", "shrunk-shared", "refused",
         "one-node")
-HERE_FULL = (*HERE, "two-nodes", "pxn-everything", "shrunk", "sockets-ring-simple", "sockets-ring-ll", "sockets-ring-ll128", "sockets-tree-simple", "sockets-tree-ll",
+HERE_FULL = (*HERE, "two-nodes", "pxn", "pxn-everything", "shrunk", "sockets-ring-simple", "sockets-ring-ll", "sockets-ring-ll128", "sockets-tree-simple", "sockets-tree-ll",
              "sockets-tree-ll128", "sockets-pat-simple", "sockets-striped")
 # On four nodes, each case on a job of its own.
 ALL = ",".join(name for name in CASES if name not in (*HERE_FULL[1:], *PLUGIN, *GPU, *SLICES, "verbs", "late-verbs", "communicators"))

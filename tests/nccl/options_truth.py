@@ -73,6 +73,8 @@ def collectives_done(jobs, doubles):
 def compare_launches(report, jobs, doubles, with_groups, has_channels):
     """(collectives of a rank, problems): algorithm, protocol and number of channels of each. NCCL has no state of CUDA graph launches within a node."""
     done, of_graphs = collectives_done(jobs, doubles)
+    inside = {comm["hash"] for comm in report["communicators"] if comm["n_nodes"] == 1}
+    of_graphs = collections.Counter({key: n for key, n in of_graphs.items() if key[0] in inside})
     if not has_channels:
         done = {key: [(*choice[:2], None) for choice in choices] for key, choices in done.items()}
     reported = collections.defaultdict(list)

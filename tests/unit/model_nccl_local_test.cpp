@@ -33,6 +33,7 @@ struct LocalPair {
     LocalPair &comm(int i) {
         cw_nccl_comm comm = rank[i].comm_record();
         comm.local_ranks = 2;
+        comm.node = 0;
         comm.local_rank = i;
         comm.bus_id = BUS_IDS[i];
         node.add(comm);
@@ -262,6 +263,40 @@ TEST(NcclLocal, ASendCountsOnceAndNotWithoutItsSender) {
                   is_sender_launched ? LocalState::Modelled : LocalState::NotRecorded);
         EXPECT_EQ(operation.payload_bytes, is_sender_launched ? 2 * BYTES : 0U) << "LL";
         EXPECT_EQ(model.nccl.local.matrix.size(), is_sender_launched ? 1U : 0U);
+    }
+}
+
+// Each rank has a part with a rank on another node, too.
+TEST(NcclLocal, AnAlltoAllHasTheBytesOfItsRecordedParts) {
+    for (const int ranks_with_parts : {0, 1, 2}) {
+        SCOPED_TRACE(ranks_with_parts);
+        LocalPair pair({.n_ranks = 3, .n_nodes = 2});
+        for (const int i : {0, 1}) {
+            cw_nccl_local local = pair.comm(i).connected(i);
+            local.p2p_send[1] = local.p2p_recv[1] = 1;
+            pair.node.add(local);
+            const CallOptions call{.func = CW_NCCL_ALL_TO_ALL, .count = BYTES / 4};
+            std::vector<CallOptions> parts;
+            for (const std::uint8_t is_send : {std::uint8_t{0}, std::uint8_t{1}})
+                for (const std::int32_t peer : {2, 1 - i})
+                    if (peer == 2 || i < ranks_with_parts)
+                        parts.push_back({.func = CW_NCCL_ALL_TO_ALL,
+                                         .count = BYTES / 4,
+                                         .root = peer,
+                                         .flags = is_send});
+            pair.rank[i]
+                .call(12, call)
+                .shape(12, 70, parts, {}, 1)
+                .launch(12.001, 70, parts, {.flags = CW_NCCL_LAUNCH_LAUNCHED, .launched = 1});
+        }
+        const model::Model model = pair.model();
+        const LocalOperation &operation = model.nccl.local.collectives.at(0);
+        EXPECT_EQ(operation.state, ranks_with_parts == 0   ? LocalState::NotRecorded
+                                   : ranks_with_parts == 1 ? LocalState::Partial
+                                                           : LocalState::Modelled);
+        EXPECT_EQ(operation.payload_bytes, static_cast<std::uint64_t>(ranks_with_parts) * 2 * BYTES)
+            << "LL";
+        EXPECT_EQ(model.nccl.local.matrix.size(), static_cast<std::size_t>(ranks_with_parts));
     }
 }
 

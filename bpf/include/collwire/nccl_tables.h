@@ -64,6 +64,9 @@ struct cw_nccl_comm_entry {
 	__u64 unread_at;
 	__u64 owner_unread_ns; /* the first time that the owner of its connections was not read */
 	__u64 n_unread;	       /* the last launches, as many, lack operations: a read failed */
+	/* Other ranks of its node: a bit each, from its first rank on. Ranks far from it lack. */
+	__u64 neighbours;
+	__s64 first_of_node;
 	struct cw_nccl_shape_at_hand shapes[CW_NCCL_SHAPES_AT_HAND]; /* by bits of the shape */
 	__u32 proxies[CW_NCCL_PROXIES];				     /* indices into proxy_ops */
 };

@@ -179,16 +179,25 @@ private:
         if (blocks_.size() > 1 && step.kind != StepKind::Operation &&
             step.kind != StepKind::Group && step.kind != StepKind::Repeat)
             throw PlanError("only operations, groups and repeats in here");
+        // The others' streams are not captured: their calls would be made once, at once.
+        if (step.kind == StepKind::Operation && !captured_.empty() &&
+            step.operation.communicator != captured_)
+            throw PlanError(fmt::format("a capture of {} has no operations of another communicator",
+                                        captured_));
         blocks_.back()->push_back(step);
     }
     void open_block(const Step &step) {
         add(step);
+        if (step.kind == StepKind::Capture)
+            captured_ = step.communicator;
         blocks_.push_back(&blocks_.back()->back().steps);
     }
     void close_block() {
         if (blocks_.size() == 1)
             throw PlanError("an end without a beginning");
         blocks_.pop_back();
+        if (blocks_.size() == 1)
+            captured_.clear();
     }
 
     [[nodiscard]] const std::string &known(const std::string &name) const {
@@ -248,6 +257,7 @@ private:
     std::set<std::string> names_;
     std::vector<std::vector<Step> *> blocks_;
     bool has_loop_ = false;
+    std::string captured_; // the communicator of the capture that is open
 };
 
 } // namespace

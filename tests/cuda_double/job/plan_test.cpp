@@ -87,6 +87,11 @@ TEST(job_plan, names_the_line_of_a_mistake) {
     EXPECT_EQ(error_of("group\nwait\nend"),
               "plan, line 2: only operations, groups and repeats in here");
     EXPECT_EQ(error_of("group\nworld allreduce 8\n"), "plan: an end is missing");
+    EXPECT_EQ(error_of("communicator a block 2\ncapture world 2\na allreduce 8\nend"),
+              "plan, line 3: a capture of world has no operations of another communicator");
+    EXPECT_EQ(error_of("communicator a block 2\ncapture a 2\na allreduce 8\nend\n"
+                       "world allreduce 8"),
+              "");
     EXPECT_EQ(error_of("destroy world"), "plan, line 1: the world stays as long as the job");
     EXPECT_EQ(error_of("communicator a block"), "plan, line 1: block and stride take a number of "
                                                 "ranks");
