@@ -66,7 +66,8 @@ Inspection inspect(const Options &options) {
 
 namespace nccl {
 
-Result<LibraryLayout> layout_of_file(const std::string &path, const DebugPlaces &, bool) {
+Result<LibraryLayout> layout_of_file(const std::string &path, const DebugPlaces &, bool,
+                                     const ReaderTimes &) {
     return error(ErrorKind::BadInput, path + ": not read");
 }
 

@@ -133,6 +133,17 @@ TEST(NcclReader, HasATimeLimit) {
     EXPECT_EQ(children(), before) << "nothing of it is left";
 }
 
+TEST(NcclReader, IsCutAtTheLimitOfItsCpuTime) {
+    const ReaderAnswer answer = ask_reader(SELF, {.cpu = std::chrono::seconds{1}},
+                                           [](int, std::span<const Result<elf::FileBytes>>) {
+                                               for (volatile unsigned i = 0;; i = i + 1) {
+                                               }
+                                           });
+    EXPECT_TRUE(answer.is_cut);
+    EXPECT_TRUE(answer.in_time);
+    EXPECT_NE(answer.problem, "");
+}
+
 TEST(NcclReader, RunsOnWhileItAnswers) {
     const auto begin = steady_clock::now();
     const ReaderAnswer answer =

@@ -278,11 +278,12 @@ std::optional<LibraryLayout> layout_with_debug_file(const std::string &path,
 } // namespace
 
 Result<LibraryLayout> layout_of_file(const std::string &path, const DebugPlaces &places,
-                                     bool with_code) {
-    const ReaderAnswer answer = ask_reader(
-        {&path, 1}, {}, [&path, with_code](int fd, std::span<const Result<elf::FileBytes>> files) {
-            write_all(fd, answer_of(files.front(), path, with_code));
-        });
+                                     bool with_code, const ReaderTimes &times) {
+    const ReaderAnswer answer =
+        ask_reader({&path, 1}, times,
+                   [&path, with_code](int fd, std::span<const Result<elf::FileBytes>> files) {
+                       write_all(fd, answer_of(files.front(), path, with_code));
+                   });
     if (!answer.ran)
         return error(ErrorKind::Failed, answer.problem);
     if (answer.text.starts_with('P')) {
@@ -297,11 +298,14 @@ Result<LibraryLayout> layout_of_file(const std::string &path, const DebugPlaces 
     }
     if (answer.text.size() > 2 && answer.text[0] == 'E')
         return error(static_cast<ErrorKind>(answer.text[1] - '0'), answer.text.substr(2));
-    return error(ErrorKind::BadInput,
-                 fmt::format("{}: {}: {}", path, answer.problem,
-                             answer.in_time ? "not NCCL, or damaged. Fix: name another copy"
-                                            : "its file system does not answer, or every CPU is "
-                                              "busy. Fix: record again, or name another copy"));
+    if (!answer.in_time || answer.is_cut)
+        return error(ErrorKind::Failed,
+                     fmt::format("{}: {}: its file system does not answer, or every CPU is busy. "
+                                 "Fix: record again, or name another copy",
+                                 path, answer.problem));
+    return error(
+        ErrorKind::BadInput,
+        fmt::format("{}: {}: not NCCL, or damaged. Fix: name another copy", path, answer.problem));
 }
 
 std::vector<FileCheck> check_for_nccl(std::span<const std::string> paths,

@@ -229,6 +229,7 @@ public:
         answer.in_time = ended;
         answer.problem = ended ? reap() : stop();
         answer.is_silent = is_silent_;
+        answer.is_cut = is_cut_;
         for (; answer.n_opened < std::min(n_files, text_.size()); ++answer.n_opened)
             if (text_[answer.n_opened] != OPENED)
                 break;
@@ -266,10 +267,12 @@ private:
         return text_.size() != before;
     }
 
-    std::string reap() const {
+    std::string reap() {
         int status = 0;
         while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
         }
+        // At the limit of its CPU time the kernel sends SIGKILL.
+        is_cut_ = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
         return end_of(status);
     }
 
@@ -291,6 +294,7 @@ private:
     int process_;
     bool closed_ = false;
     bool is_silent_ = false;
+    bool is_cut_ = false;
     Activity last_;
     std::string text_;
 };

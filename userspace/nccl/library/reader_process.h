@@ -31,6 +31,7 @@ struct ReaderAnswer {
     bool ran = false;         // a reader was started
     bool in_time = true;
     bool is_silent = false; // it waited for a file, and may still do so
+    bool is_cut = false;    // it was ended from outside, or had used up its CPU time
 };
 
 // Runs in the reader, and writes to the descriptor.

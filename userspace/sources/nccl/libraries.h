@@ -162,12 +162,15 @@ private:
 
     void collect(pid_t pid, std::vector<Candidate> &candidates, Scanned &scanned);
     // False: not classified.
-    void note_silent(const Candidate &candidate);
+    void note_silent(const Candidate &candidate, std::string_view unknown);
     bool classify(Candidate candidate, const nccl::FileCheck &check);
     [[nodiscard]] NcclLibrary *library_of(const process::FileIdentity &file) const;
     // Null: no reader could be started.
-    NcclLibrary *add(process::MappedFile file, const process::FileStatus &status, std::string path);
-    [[nodiscard]] Result<nccl::LibraryLayout> layout_of(const NcclLibrary &library) const;
+    // Null: it could not be read in time.
+    NcclLibrary *add(process::MappedFile file, const process::FileStatus &status, std::string path,
+                     const nccl::ReaderTimes &times = {});
+    [[nodiscard]] Result<nccl::LibraryLayout> layout_of(const NcclLibrary &library,
+                                                        const nccl::ReaderTimes &times = {}) const;
     // The library of this build whose probes are in this mapping.
     [[nodiscard]] NcclLibrary *probed_in(pid_t pid, const process::Mapping &mapping,
                                          std::string_view build_id) const;

@@ -23,8 +23,10 @@ namespace {
 
 constexpr std::size_t MAX_FILES = 65536;
 constexpr std::chrono::milliseconds MOST_CHECKING{3'000};
-// A user has named it, and waits: it may be on a network's file system that is busy.
-constexpr nccl::ReaderTimes OF_A_NAMED_FILE{.silence = std::chrono::seconds{15}};
+// A user has named it, and waits: it may be on a network's file system that is busy, and an
+// emulated CPU takes ten seconds for its types.
+constexpr nccl::ReaderTimes OF_A_NAMED_FILE{.silence = std::chrono::seconds{15},
+                                            .cpu = std::chrono::seconds{40}};
 // Before breakpoints are placed, copies of one file cannot be recognised.
 constexpr std::size_t COPIES_OF_ONE = 8;
 constexpr std::uint64_t FIRST_PAUSE_NS = 5'000'000'000;
@@ -148,17 +150,16 @@ NcclLibraries::Scanned NcclLibraries::scan(const std::vector<pid_t> &pids) {
 }
 
 // Its process is scanned again and again, and the file only after a pause.
-void NcclLibraries::note_silent(const Candidate &candidate) {
+void NcclLibraries::note_silent(const Candidate &candidate, std::string_view unknown) {
     if (silent_files_.size() >= MAX_FILES)
         silent_files_.clear();
     const auto [entry, is_new] = silent_files_.try_emplace(candidate.status.identity);
     SilentFile &file = entry->second;
     file.pause_ns = std::clamp(2 * file.pause_ns, FIRST_PAUSE_NS, LONGEST_PAUSE_NS);
     file.again_ns = monotonic_ns() + file.pause_ns;
-    std::string text = fmt::format("process {}: {} does not answer in time: whether it has NCCL in "
-                                   "it is not known, and asked again later. Fix: check its file "
-                                   "system",
-                                   candidate.pid, candidate.mapping.path);
+    std::string text = fmt::format("process {}: {} does not answer in time: {}, and asked again "
+                                   "later. Fix: check its file system",
+                                   candidate.pid, candidate.mapping.path, unknown);
     if (is_new)
         foreign::add_news(text);
     add_problem(std::move(text));
@@ -172,10 +173,9 @@ bool NcclLibraries::classify(Candidate candidate, const nccl::FileCheck &check) 
     if (check.verdict == NotReached || !is_there)
         return false;
     if (check.verdict == Silent) {
-        note_silent(candidate);
+        note_silent(candidate, "whether it has NCCL in it is not known");
         return false;
     }
-    silent_files_.erase(candidate.status.identity);
     if (check.verdict == Nccl) {
         if (NcclLibrary *same = probed_in(candidate.pid, candidate.mapping, check.build_id)) {
             same->names.insert(candidate.status.identity);
@@ -191,8 +191,11 @@ bool NcclLibraries::classify(Candidate candidate, const nccl::FileCheck &check) 
         if (!opened || opened->identity != candidate.status.identity)
             return false;
         NcclLibrary *library = add(std::move(*file), *opened, candidate.mapping.path);
-        if (library == nullptr)
+        if (library == nullptr) {
+            note_silent(candidate, "where its NCCL has what is recorded is not known");
             return false;
+        }
+        silent_files_.erase(candidate.status.identity);
         add_user(*library, candidate.pid);
         const auto here = process::status_of(library->path);
         library->stays = here && here->identity == opened->identity;
@@ -201,6 +204,7 @@ bool NcclLibraries::classify(Candidate candidate, const nccl::FileCheck &check) 
             place(*library);
         return true;
     }
+    silent_files_.erase(candidate.status.identity);
     if (check.verdict != Other)
         add_problem(fmt::format("{}: {}: cannot determine whether it is NCCL",
                                 candidate.mapping.path,
@@ -232,9 +236,10 @@ Result<void> NcclLibraries::add_file(const std::string &path) {
                                  path, check.problem.empty() ? "" : check.problem + ": "));
     if (!status)
         return error(ErrorKind::BadInput, fmt::format("{}: not a regular file", path));
-    NcclLibrary *library = add(std::move(*file), *status, path);
+    NcclLibrary *library = add(std::move(*file), *status, path, OF_A_NAMED_FILE);
     if (library == nullptr)
-        return error(ErrorKind::Failed, fmt::format("{}: no process to read it with", path));
+        return error(ErrorKind::Failed,
+                     fmt::format("{}: it could not be read in time. Fix: record again", path));
     library->stays = true;
     library->is_requested = true;
     if (attached_)
@@ -242,22 +247,24 @@ Result<void> NcclLibraries::add_file(const std::string &path) {
     return {};
 }
 
-Result<nccl::LibraryLayout> NcclLibraries::layout_of(const NcclLibrary &library) const {
-    auto layout = nccl::layout_of_file(library.file.own_path(), {library.path, wanted_.symbols});
+Result<nccl::LibraryLayout> NcclLibraries::layout_of(const NcclLibrary &library,
+                                                     const nccl::ReaderTimes &times) const {
+    auto layout = nccl::layout_of_file(library.file.own_path(), {library.path, wanted_.symbols},
+                                       false, times);
     if (layout && !layout->calls_only.empty())
         nccl::keep_exported(*layout);
     return layout;
 }
 
 NcclLibrary *NcclLibraries::add(process::MappedFile file, const process::FileStatus &status,
-                                std::string path) {
+                                std::string path, const nccl::ReaderTimes &times) {
     auto library = std::make_unique<NcclLibrary>();
     library->id = ++last_id_;
     library->status = status;
     library->names.insert(status.identity);
     library->path = std::move(path);
     library->file = std::move(file);
-    auto layout = layout_of(*library);
+    auto layout = layout_of(*library, times);
     if (!layout && layout.failure().kind == ErrorKind::Failed)
         return nullptr;
     if (layout) {
