@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes with official NCCL mapped and false data in its memory (lists that lead back to themselves, absurd counts), or that exit, run another
 program, change their memory or have their library replaced meanwhile: `collwire inspect` and `collwire record` take bounded time and memory, and
-report what there is, or in one line what is wrong.
+report what there is, or in one line what is wrong. So they do if the process that reads the library is killed.
 
 hostile_test.py --collwire FILE --build DIRECTORY --version VERSION [--keep DIRECTORY] [--only-full]"""
 
@@ -12,6 +12,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -28,6 +29,10 @@ MOST_S, MOST_BYTES = 10.0, 512 << 20
 # Of the recorder, with its tables.
 MOST_RECORDER_BYTES, DURATION_S = 1 << 30, 3
 RECORDERS_AT_ONCE = 2
+NOBODY, FAILED = 65534, 1
+# Page faults. The question whether a file is NCCL takes some 90, the layout some 600.
+READS_LAYOUT_FAULTS = 200
+TRIES_TO_KILL = 20
 # The most that a process with false lists can make collwire report.
 MOST_COMMUNICATORS = 4096
 OFFSETS = ("ncclComm.startMagic", "ncclComm.initState", "ncclComm.nRanks", "ncclComm.rank")
@@ -123,7 +128,61 @@ def record(arguments, library, mode, directory):
     assert status in (0, one_machine.LOST), errors
 
 
+def layout_readers(pid):
+    """Processes of the recorder that read a library's layout: without privileges, and with more page faults than one that looks for a symbol."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
+            for child in file.read().split():
+                state, *numbers = read_text(f"/proc/{child}/stat").rpartition(") ")[2].split()
+                is_nobody = f"Uid:\t{NOBODY}\t" in read_text(f"/proc/{child}/status")
+                if state != "Z" and is_nobody and int(numbers[6]) >= READS_LAYOUT_FAULTS:
+                    yield int(child)
+    except OSError:  # it has ended
+        return
+
+
+def start_and_kill(command, log, n):
+    """Starts the recorder, and kills the first `n` readers as soon as they are seen. Returns (its exit status, how many were killed)."""
+    killed = set()
+    with open(log, "wb") as said, subprocess.Popen(command, stdout=said, stderr=said) as recorder:
+        end = time.monotonic() + MOST_S
+        while recorder.poll() is None and "recording\n" not in read_text(log):
+            assert time.monotonic() < end, read_text(log)
+            for reader in layout_readers(recorder.pid):
+                if len(killed) < n:
+                    os.kill(reader, signal.SIGKILL)
+                    killed.add(reader)
+        recorder.send_signal(signal.SIGINT)
+    return recorder.returncode, len(killed)
+
+
+def killed_readers(arguments, library, directory, n):
+    """The machine ends (out of memory) the first `n` readers of the named library. One is replaced. Otherwise the recorder ends with one line: it never goes
+    on without NCCL."""
+    for i in range(TRIES_TO_KILL):  # a reader takes 30 ms
+        place = f"{directory}/killed-{n}-{i}"
+        status, n_killed = start_and_kill([arguments.collwire, "record", "-o", place, "--nccl", library], f"{place}.log", n)
+        errors = read_text(f"{place}.log")
+        if reason := recorder_status.lacks(status, errors):
+            raise one_machine.Skip(reason)
+        if n_killed == n:
+            break
+    assert n_killed == n, errors
+    if n == 1:
+        assert status == 0 and "its reader" not in errors, (status, errors)
+    else:
+        assert status == FAILED and library in errors and "ended by signal 9" in errors and "Fix: " in errors, (status, errors)
+    print(f"record, {n} readers killed at try {i + 1}: exit status {status}: {errors.strip().splitlines()[-1]}", flush=True)
+
+
+def read_text(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
 def run_all(arguments, library, directory):
+    for n in (1, 2):
+        killed_readers(arguments, library, directory, n)
     for mode in MODES:
         inspect(arguments, library, mode)
     replaced(arguments, library, directory)

@@ -25,10 +25,11 @@ namespace collwire::nccl {
 namespace {
 
 // Finding functions by the names that they log takes half a second of CPU, and far more on an
-// emulated one.
+// emulated one, for each build that is compared.
 // The file has answered a moment before, to the question whether it is NCCL.
 constexpr ReaderTimes OF_OTHERS{.silence = std::chrono::seconds{5},
-                                .cpu = std::chrono::seconds{40}};
+                                .all = std::chrono::seconds{120},
+                                .cpu = std::chrono::seconds{100}};
 constexpr std::size_t MOST_LAYOUT_BYTES = 4UL << 20; // one has 100 KiB
 constexpr char NCCL = '1';
 constexpr char OTHER = '0';
@@ -285,7 +286,7 @@ Result<LibraryLayout> layout_of_file(const std::string &path, const DebugPlaces 
                        write_all(fd, answer_of(files.front(), path, with_code));
                    });
     if (!answer.ran)
-        return error(ErrorKind::Failed, answer.problem);
+        return error(ErrorKind::Failed, fmt::format("{}: {}", path, answer.problem));
     if (answer.text.starts_with('P')) {
         auto layout = parse_layout(std::string_view{answer.text}.substr(1));
         if (!layout)
@@ -299,10 +300,12 @@ Result<LibraryLayout> layout_of_file(const std::string &path, const DebugPlaces 
     if (answer.text.size() > 2 && answer.text[0] == 'E')
         return error(static_cast<ErrorKind>(answer.text[1] - '0'), answer.text.substr(2));
     if (!answer.in_time || answer.is_cut)
-        return error(ErrorKind::Failed,
-                     fmt::format("{}: {}: its file system does not answer, or every CPU is busy. "
-                                 "Fix: record again, or name another copy",
-                                 path, answer.problem));
+        return error(
+            ErrorKind::Failed,
+            fmt::format(
+                "{}: {}: its file system does not answer, every CPU is busy, or memory is short. "
+                "Fix: record again, or name another copy",
+                path, answer.problem));
     return error(
         ErrorKind::BadInput,
         fmt::format("{}: {}: not NCCL, or damaged. Fix: name another copy", path, answer.problem));

@@ -165,10 +165,10 @@ private:
     void note_silent(const Candidate &candidate, std::string_view unknown);
     bool classify(Candidate candidate, const nccl::FileCheck &check);
     [[nodiscard]] NcclLibrary *library_of(const process::FileIdentity &file) const;
-    // Null: no reader could be started.
-    // Null: it could not be read in time.
-    NcclLibrary *add(process::MappedFile file, const process::FileStatus &status, std::string path,
-                     const nccl::ReaderTimes &times = {});
+    Result<void> add_named(const std::string &path);
+    // Failed: it could not be read in time.
+    Result<NcclLibrary *> add(process::MappedFile file, const process::FileStatus &status,
+                              std::string path, const nccl::ReaderTimes &times = {});
     [[nodiscard]] Result<nccl::LibraryLayout> layout_of(const NcclLibrary &library,
                                                         const nccl::ReaderTimes &times = {}) const;
     // The library of this build whose probes are in this mapping.

@@ -190,11 +190,14 @@ bool NcclLibraries::classify(Candidate candidate, const nccl::FileCheck &check) 
         const auto opened = file ? file->status() : std::nullopt;
         if (!opened || opened->identity != candidate.status.identity)
             return false;
-        NcclLibrary *library = add(std::move(*file), *opened, candidate.mapping.path);
-        if (library == nullptr) {
-            note_silent(candidate, "where its NCCL has what is recorded is not known");
+        const auto added = add(std::move(*file), *opened, candidate.mapping.path);
+        if (!added) {
+            note_silent(candidate, fmt::format("where its NCCL has what is recorded is not known "
+                                               "({})",
+                                               added.failure().message));
             return false;
         }
+        NcclLibrary *library = *added;
         silent_files_.erase(candidate.status.identity);
         add_user(*library, candidate.pid);
         const auto here = process::status_of(library->path);
@@ -216,6 +219,14 @@ bool NcclLibraries::classify(Candidate candidate, const nccl::FileCheck &check) 
 }
 
 Result<void> NcclLibraries::add_file(const std::string &path) {
+    auto added = add_named(path);
+    // A reader may be killed, or wait for a disk, once in a thousand times.
+    if (!added && added.failure().kind == ErrorKind::Failed)
+        added = add_named(path);
+    return added;
+}
+
+Result<void> NcclLibraries::add_named(const std::string &path) {
     auto file = process::MappedFile::open(path);
     if (!file)
         return std::move(file).failure();
@@ -225,10 +236,11 @@ Result<void> NcclLibraries::add_file(const std::string &path) {
     using enum nccl::FileCheck::Verdict;
     const auto check = nccl::check_for_nccl(std::vector{file->own_path()}, OF_A_NAMED_FILE).front();
     if (check.verdict == Silent || check.verdict == NotReached)
-        return error(ErrorKind::Failed,
-                     fmt::format("{}: its file system does not answer, or every CPU is busy. Fix: "
-                                 "record again, or name another copy",
-                                 path));
+        return error(
+            ErrorKind::Failed,
+            fmt::format("{}: its file system does not answer, every CPU is busy, or memory is "
+                        "short. Fix: record again, or name another copy",
+                        path));
     if (check.verdict != Nccl)
         return error(ErrorKind::BadInput,
                      fmt::format("{}: {}not NCCL. Fix: name libnccl.so.2, or the library that it "
@@ -236,28 +248,35 @@ Result<void> NcclLibraries::add_file(const std::string &path) {
                                  path, check.problem.empty() ? "" : check.problem + ": "));
     if (!status)
         return error(ErrorKind::BadInput, fmt::format("{}: not a regular file", path));
-    NcclLibrary *library = add(std::move(*file), *status, path, OF_A_NAMED_FILE);
-    if (library == nullptr)
-        return error(ErrorKind::Failed,
-                     fmt::format("{}: it could not be read in time. Fix: record again", path));
-    library->stays = true;
-    library->is_requested = true;
+    auto added = add(std::move(*file), *status, path, OF_A_NAMED_FILE);
+    if (!added)
+        return std::move(added).failure().in(path);
+    NcclLibrary &library = **added;
+    library.stays = true;
+    library.is_requested = true;
     if (attached_)
-        place(*library);
+        place(library);
     return {};
 }
 
 Result<nccl::LibraryLayout> NcclLibraries::layout_of(const NcclLibrary &library,
                                                      const nccl::ReaderTimes &times) const {
-    auto layout = nccl::layout_of_file(library.file.own_path(), {library.path, wanted_.symbols},
-                                       false, times);
+    const std::string opened = library.file.own_path();
+    auto layout = nccl::layout_of_file(opened, {library.path, wanted_.symbols}, false, times);
+    if (!layout) { // the path of a descriptor of ours says nothing to a user
+        Error why = std::move(layout).failure();
+        if (const std::string in = opened + ": "; why.message.starts_with(in))
+            why.message.erase(0, in.size());
+        return why;
+    }
     if (layout && !layout->calls_only.empty())
         nccl::keep_exported(*layout);
     return layout;
 }
 
-NcclLibrary *NcclLibraries::add(process::MappedFile file, const process::FileStatus &status,
-                                std::string path, const nccl::ReaderTimes &times) {
+Result<NcclLibrary *> NcclLibraries::add(process::MappedFile file,
+                                         const process::FileStatus &status, std::string path,
+                                         const nccl::ReaderTimes &times) {
     auto library = std::make_unique<NcclLibrary>();
     library->id = ++last_id_;
     library->status = status;
@@ -266,7 +285,7 @@ NcclLibrary *NcclLibraries::add(process::MappedFile file, const process::FileSta
     library->file = std::move(file);
     auto layout = layout_of(*library, times);
     if (!layout && layout.failure().kind == ErrorKind::Failed)
-        return nullptr;
+        return std::move(layout).failure();
     if (layout) {
         library->layout = std::move(*layout);
         library->layout.file = library->path;
