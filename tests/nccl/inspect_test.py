@@ -23,13 +23,15 @@ from hangs import CULPRIT, HANGS, RANKS
 PATIENCE_S = 120
 # Captures show a wait that lasts a second or longer; they sample connections each second.
 HUNG_S = 3
+# NCCL marks the start and end of a communicator.
+FIRST_WITH_MARKS = (2, 21)
 # For one inspection, which reads the memory twice, 0.2 s apart, on a quiet machine.
 MOST_S = 1.0
 
 
 class HangingJob:
-    def __init__(self, arguments, library, directory, protocol, plan, *words):
-        environment = {"NCCL_RAS_ENABLE": "1", "NCCL_ALGO": "Ring", "NCCL_PROTO": protocol}
+    def __init__(self, arguments, library, directory, protocol, plan, *words, environment=None):
+        environment = {"NCCL_RAS_ENABLE": "1", "NCCL_ALGO": "Ring", "NCCL_PROTO": protocol, **(environment or {})}
         self.directory, self.collwire, self.processes = directory, arguments.collwire, []
         self.job = double_job.Job(library, arguments.build, RANKS, environment=environment)
         self.job.write_layout(directory)
@@ -108,7 +110,23 @@ def diagnose_capture(arguments, capture, looks):
     return [verdict for verdict in json.loads(done.stdout)["verdicts"] if verdict["communicator"] in hashes or verdict["severity"] == "note"]
 
 
+def lists_communicators(arguments, library, directory):
+    """Without NCCL's own list, each communicator is found in memory, also those that malloc does not give pages of their own."""
+    os.mkdir(directory)
+    with HangingJob(arguments, library, directory, "Simple", "identities.job", environment={"NCCL_RAS_ENABLE": "0"}) as job:
+        job.wait_for_calls(1)
+        for rank in range(RANKS):
+            created = {int(line["comm"], 16) for line in double_job.lines_so_far(f"{directory}/job.{rank}") if line["event"] == "created"}
+            process, _ = job.inspect(rank)
+            found = {int(comm["address"], 16) for comm in process["communicators"]}
+            is_whole = process["scanned"] and not process["truncated"]
+            assert is_whole and found == created and len(created) > 1, f"rank {rank}: {found} (whole: {is_whole}), created {created}"
+    print(f"memory: each of the {len(created)} communicators of {RANKS} ranks found", flush=True)
+
+
 def run(arguments, library, directory):
+    if not arguments.cases and double_job.version_of(library) >= FIRST_WITH_MARKS:
+        lists_communicators(arguments, library, f"{directory}/memory")
     for protocol in ("Simple", "LL"):
         for name, hang in HANGS.items():
             if hang.needs_nodes or (arguments.cases and name not in arguments.cases.split(",")):

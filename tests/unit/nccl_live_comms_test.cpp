@@ -326,6 +326,8 @@ TEST_F(LiveComms, ForkedProcessHasCopies) {
     copies.add(own[0].comm);
     EXPECT_TRUE(copies.is_copy(copied[0].comm)) << "not waited for: it has its parent still";
     EXPECT_FALSE(copies.is_copy(own[0].comm));
+    EXPECT_TRUE(copies.is_descendant(child));
+    EXPECT_FALSE(copies.is_descendant(getpid()));
     copied[0].comm.image_id = 2; // another copy of NCCL
     EXPECT_FALSE(copies.is_copy(copied[0].comm));
     copied[0].comm.image_id = own[0].comm.image_id;

@@ -74,6 +74,30 @@ TEST_F(ScanComms, AreFoundAnywhereElse) {
     EXPECT_TRUE(finds(comm));
 }
 
+// glibc gives a large object pages of its own until the program has freed one.
+TEST_F(ScanComms, AreFoundInAHeapBesideOneWithPagesOfItsOwn) {
+    constexpr std::uint64_t ARENA_BYTES = 64U << 20U;
+    void *pages =
+        mmap(nullptr, COMM_BYTES + 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(pages, MAP_FAILED);
+    void *reserved = mmap(nullptr, 2 * ARENA_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(reserved, MAP_FAILED);
+    char *arena = static_cast<char *>(reserved) + ARENA_BYTES -
+                  reinterpret_cast<std::uint64_t>(reserved) % ARENA_BYTES;
+    ASSERT_EQ(mprotect(arena, 4 * COMM_BYTES / 4096 * 4096, PROT_READ | PROT_WRITE), 0);
+    char *first = static_cast<char *>(pages) + 16;
+    char *second = arena + 2096;
+    char *third = second + COMM_BYTES;
+    mark(first);
+    mark(second);
+    mark(third);
+    EXPECT_TRUE(finds(first));
+    EXPECT_TRUE(finds(second));
+    EXPECT_TRUE(finds(third));
+    munmap(pages, COMM_BYTES + 16);
+    munmap(reserved, 2 * ARENA_BYTES);
+}
+
 TEST_F(ScanComms, PagesThatWereNeverTouchedStayUntouched) {
     constexpr std::size_t BYTES = 64U << 20U;
     void *pages = mmap(nullptr, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

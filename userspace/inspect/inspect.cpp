@@ -17,7 +17,8 @@
 namespace collwire::inspect {
 namespace {
 
-constexpr std::chrono::seconds MOST_SCANNING{2}; // of all processes
+constexpr std::chrono::milliseconds MOST_SCANNING{8'000}; // of all processes
+constexpr std::chrono::milliseconds LEAST_SCANNING{500};  // of one, as long as there is time
 
 // In the order of `pids`, or, of all processes, those with NCCL alone.
 std::vector<std::unique_ptr<ProcessLook>> make_looks(const std::vector<pid_t> &pids,
@@ -41,6 +42,20 @@ std::vector<std::unique_ptr<ProcessLook>> make_looks(const std::vector<pid_t> &p
     return looks;
 }
 
+// One process with much memory leaves time for the others.
+void prepare_all(const std::vector<std::unique_ptr<ProcessLook>> &looks) {
+    using std::chrono::steady_clock;
+    nccl::CommCopies copies;
+    const auto end = steady_clock::now() + MOST_SCANNING;
+    auto n_left = static_cast<steady_clock::rep>(looks.size());
+    for (const auto &look : looks) {
+        const auto now = steady_clock::now();
+        const steady_clock::duration share =
+            std::max<steady_clock::duration>((end - now) / n_left--, LEAST_SCANNING);
+        look->prepare(copies, std::min(now + share, end));
+    }
+}
+
 } // namespace
 
 Inspection inspect(const Options &options) {
@@ -54,10 +69,7 @@ Inspection inspect(const Options &options) {
         nccl::ancestors_first(options.pids.empty() ? process::all_processes() : options.pids);
     const Images images = find_images(pids, options.symbols);
     auto looks = make_looks(pids, images, all, inspection.processes);
-    nccl::CommCopies copies;
-    const auto scan_until = std::chrono::steady_clock::now() + MOST_SCANNING;
-    for (const auto &look : looks)
-        look->prepare(copies, scan_until);
+    prepare_all(looks);
     PortCounters ports{""};
     const auto begin = std::chrono::steady_clock::now();
     for (const auto &look : looks)

@@ -69,6 +69,7 @@ std::optional<Mapping> parse_line(std::string_view line) {
     if (line.starts_with('/')) {
         mapping.path = line;
     }
+    mapping.is_heap = line == "[heap]";
     return mapping;
 }
 

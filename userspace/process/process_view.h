@@ -27,6 +27,7 @@ struct Mapping {
     bool executable = false;
     std::string path; // in the process's mount namespace; empty if anonymous
     bool writable = false;
+    bool is_heap = false; // the program's first heap (brk)
 };
 
 // Identifies a version of a file: another file, or new contents, has another identity.

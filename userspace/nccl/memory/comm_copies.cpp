@@ -34,12 +34,22 @@ std::vector<pid_t> ancestors_first(std::span<const pid_t> pids, const ParentOf &
     return sorted;
 }
 
-bool CommCopies::is_copy(const cw_nccl_comm &comm) const {
-    auto at = parent_(static_cast<pid_t>(comm.tgid));
+bool CommCopies::any_ancestor(pid_t pid, const std::function<bool(std::uint32_t)> &is_it) const {
+    auto at = parent_(pid);
     for (std::size_t i = 0; at && *at > 0 && i < MAX_ANCESTORS; ++i, at = parent_(*at))
-        if (known_.contains(key_of(comm, static_cast<std::uint32_t>(*at))))
+        if (is_it(static_cast<std::uint32_t>(*at)))
             return true;
     return false;
+}
+
+bool CommCopies::is_copy(const cw_nccl_comm &comm) const {
+    return any_ancestor(static_cast<pid_t>(comm.tgid), [&](std::uint32_t ancestor) {
+        return known_.contains(key_of(comm, ancestor));
+    });
+}
+
+bool CommCopies::is_descendant(pid_t pid) const {
+    return any_ancestor(pid, [this](std::uint32_t ancestor) { return owners_.contains(ancestor); });
 }
 
 } // namespace collwire::nccl

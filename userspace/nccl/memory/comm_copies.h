@@ -31,7 +31,12 @@ class CommCopies {
 public:
     explicit CommCopies(ParentOf parent = parent_of) : parent_(std::move(parent)) {}
 
-    void add(const cw_nccl_comm &comm) { known_.insert(key_of(comm, comm.tgid)); }
+    void add(const cw_nccl_comm &comm) {
+        known_.insert(key_of(comm, comm.tgid));
+        owners_.insert(comm.tgid);
+    }
+    // An ancestor of this process has communicators.
+    [[nodiscard]] bool is_descendant(pid_t pid) const;
     // An ancestor of its process has the same communicator at the same address.
     [[nodiscard]] bool is_copy(const cw_nccl_comm &comm) const;
 
@@ -42,8 +47,12 @@ private:
         return {tgid, comm.image_id, comm.comm, comm.comm_hash, comm.rank};
     }
 
+    [[nodiscard]] bool any_ancestor(pid_t pid,
+                                    const std::function<bool(std::uint32_t)> &is_it) const;
+
     ParentOf parent_;
     std::set<Key> known_;
+    std::set<std::uint32_t> owners_;
 };
 
 } // namespace collwire::nccl

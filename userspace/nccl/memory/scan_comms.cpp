@@ -43,9 +43,21 @@ private:
     std::string path_;
 };
 
+// Which pages are present, and a word of each: some ms for a process of many GiB.
+constexpr std::chrono::milliseconds MOST_FOR_CHUNKS{200};
+// glibc: the least address of a thread's arena is a multiple of this, and it grows no larger.
+constexpr std::uint64_t ARENA_BYTES = 64ULL << 20U;
+
 bool is_own_memory(const process::Mapping &mapping) {
     return mapping.inode == 0 && mapping.writable && !mapping.executable &&
            mapping.end - mapping.begin <= MAX_MAPPING_BYTES;
+}
+
+// Where glibc's malloc puts objects that have no pages of their own. From the first large object
+// that a program frees on, objects of that size are among them, too (M_MMAP_THRESHOLD).
+bool is_heap(const process::Mapping &mapping) {
+    return mapping.is_heap || (mapping.path.empty() && mapping.begin % ARENA_BYTES == 0 &&
+                               mapping.end - mapping.begin <= ARENA_BYTES);
 }
 
 class CommScanner {
@@ -55,12 +67,19 @@ public:
         : process_(process), pages_(process.pid()), end_magic_(end_magic), until_(until) {}
 
     ScannedComms scan() {
+        const auto heaps_until = until_;
+        until_ = std::max(until_, std::chrono::steady_clock::now() + MOST_FOR_CHUNKS);
         for (const process::Mapping &mapping : process_.mappings())
             if (is_own_memory(mapping))
                 look_at_chunks(mapping);
+        until_ = heaps_until;
+        for (const process::Mapping &mapping : process_.mappings())
+            if (is_own_memory(mapping) && is_heap(mapping))
+                look_at_all(mapping);
+        // Another malloc.
         if (found_.addresses.empty())
             for (const process::Mapping &mapping : process_.mappings())
-                if (is_own_memory(mapping))
+                if (is_own_memory(mapping) && !is_heap(mapping))
                     look_at_all(mapping);
         return std::move(found_);
     }

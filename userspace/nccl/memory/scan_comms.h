@@ -22,8 +22,8 @@ bool can_scan(const LibraryLayout &layout);
 
 // Searches the private memory of a process (heap, anonymous mappings). Pages that are not present,
 // untouched or swapped out, stay so. A communicator starts and ends with a unique number. The
-// places where malloc puts large objects are searched first, the rest only if they have no
-// communicator.
+// places where glibc's malloc puts large objects are searched first, then its heaps, the rest only
+// if they have no communicator. The first are searched even if it is later than `until`.
 ScannedComms scan_comms(const process::ProcessView &process, const LibraryLayout &layout,
                         std::chrono::steady_clock::time_point until);
 
