@@ -6,23 +6,16 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <tuple>
 
 #include <fmt/format.h>
 
+#include "correlate/diagnose/causes.h"
 #include "correlate/diagnose/evidence.h"
 
 namespace collwire::diagnose {
 namespace {
 
 using inspect::Standing;
-
-// A rank of a process: its GPU tells the ranks of one process apart.
-using Place = std::tuple<std::string, std::uint32_t, std::int32_t>; // host, pid, device
-
-Place place_of(const Rank &rank) {
-    return {rank.host, rank.pid, rank.comm->device};
-}
 
 class Places {
 public:
@@ -50,10 +43,9 @@ std::string operation_of(const Rank &rank) {
 }
 
 std::string behind_text(const Communicator &comm, std::int32_t rank) {
-    const auto found = std::ranges::find(comm.behind, rank, &Behind::rank);
-    return found == comm.behind.end() ? "has not launched that"
-                                      : fmt::format("is {} operation{} behind there", found->by,
-                                                    found->by == 1 ? "" : "s");
+    const std::uint64_t by = behind_by(comm, rank);
+    return by == 0 ? "has not launched that"
+                   : fmt::format("is {} operation{} behind there", by, by == 1 ? "" : "s");
 }
 
 constexpr std::size_t MOST_AWAITED = 64; // ranks of a communicator
@@ -85,7 +77,22 @@ std::optional<std::vector<WaitEdge>> circle_through(std::size_t first, const Edg
     return std::nullopt;
 }
 
+// All that have launched wait for one that has not, if not directly.
+bool waits_for_launches(const Communicator &comm, const Rank &rank) {
+    return comm.is_judged_by_launches ? behind_by(comm, rank.rank) == 0 : waits_in_operation(rank);
+}
+
 } // namespace
+
+Place place_of(const Rank &rank) {
+    return {rank.host, rank.pid, rank.comm->device};
+}
+
+bool waits_in_operation(const Rank &rank) {
+    const Standing standing = rank.standing.standing;
+    return standing == Standing::Peers || standing == Standing::Kernel ||
+           standing == Standing::Network;
+}
 
 std::vector<std::vector<WaitEdge>> find_circles(std::vector<WaitEdge> edges) {
     std::ranges::sort(edges);
@@ -141,11 +148,8 @@ void join_circles(Diagnosis &diagnosis) {
                 awaited.standing.standing != Standing::Idle)
                 continue;
             ++n_awaited;
-            // All that have launched wait for one that has not, if not directly.
             for (const Rank &waiting : comm.ranks) {
-                const Standing standing = waiting.standing.standing;
-                if (standing != Standing::Peers && standing != Standing::Kernel &&
-                    standing != Standing::Network)
+                if (!waits_for_launches(comm, waiting))
                     continue;
                 const WaitEdge edge{places.number_of(place_of(waiting)),
                                     places.number_of(place_of(awaited)), i};

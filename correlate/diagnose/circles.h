@@ -3,11 +3,21 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "correlate/diagnose/diagnosis.h"
 
 namespace collwire::diagnose {
+
+// A rank of a process: its GPU tells the ranks of one process apart.
+using Place = std::tuple<std::string, std::uint32_t, std::int32_t>; // host, pid, device
+[[nodiscard]] Place place_of(const Rank &rank);
+
+// It has an operation in flight, and waits for others.
+[[nodiscard]] bool waits_in_operation(const Rank &rank);
 
 // `from` waits in `comm` for `to`. Nodes are ranks of a process, numbered by the caller.
 struct WaitEdge {

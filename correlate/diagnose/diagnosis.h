@@ -26,7 +26,7 @@ struct Rank {
     const inspect::Process *process = nullptr;
     const inspect::Communicator *comm = nullptr;
     const inspect::Proxy *proxy = nullptr;             // null: no proxy
-    const std::vector<inspect::Port> *ports = nullptr; // of its host
+    const std::vector<inspect::Port> *ports = nullptr; // of its host: of its inspection
     inspect::ProxyStanding standing;
 };
 
@@ -70,7 +70,9 @@ struct Communicator {
     bool is_ambiguous = false; // two processes claim one rank: several communicators share the hash
     std::optional<std::uint64_t> most_launched;
     std::vector<Behind> behind; // inspected ranks only
-    bool is_stuck = false;      // operations are in flight without progress
+    // Operations are in flight without progress; or ranks lag, and no rank launches.
+    bool is_stuck = false;
+    bool is_judged_by_launches = false; // stuck, as far as launches alone show
     // By number of ranks held up. Of one that is not stuck: why it is slow.
     std::vector<Cause> causes;
 };

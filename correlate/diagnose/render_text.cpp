@@ -21,6 +21,8 @@ using report::grouped;
 using report::printable;
 
 constexpr std::size_t MOST_NAMED = 16;
+// A job of many GPUs has dozens of communicators, of which one is stuck.
+constexpr std::size_t MOST_QUIET = 3;
 
 std::string ranks_text(const std::vector<std::int32_t> &ranks) {
     const std::size_t n = std::min(ranks.size(), MOST_NAMED);
@@ -55,6 +57,17 @@ void put_causes(const std::vector<Cause> &causes, std::string &text) {
     }
 }
 
+// Why no wait is visible.
+std::string why_quiet(const Communicator &comm) {
+    const bool moves = std::ranges::any_of(comm.ranks, [](const Rank &rank) {
+        return rank.standing.standing == inspect::Standing::Moving ||
+               rank.standing.standing == inspect::Standing::Starting ||
+               rank.comm->has_launched.value_or(false);
+    });
+    return moves ? "its operations make progress"
+                 : "no operation is in flight over the network; waits inside a node do not show";
+}
+
 void put(const Communicator &comm, std::string &text) {
     text += fmt::format("\n{}  {:#018x}\n", printable(title_of(comm)), comm.hash);
     std::string facts = fmt::format("  {} of {} ranks inspected", comm.ranks.size(), comm.n_ranks);
@@ -76,10 +89,35 @@ void put(const Communicator &comm, std::string &text) {
         text += fmt::format("  {} operation{} behind: rank{} {}\n", by, by == 1 ? "" : "s",
                             ranks.size() == 1 ? "" : "s", ranks_text(ranks));
     if (!comm.is_stuck)
-        text += comm.causes.empty()
-                    ? "  not stuck: the operations in flight make progress, or none is in flight\n"
-                    : "  slow, not stuck\n";
+        text += comm.causes.empty() ? "  no wait is visible: " + why_quiet(comm) + "\n"
+                                    : "  slow, not stuck\n";
     put_causes(comm.causes, text);
+}
+
+// Nothing to say about it but that it is there.
+bool is_quiet(const Communicator &comm) {
+    return !comm.is_stuck && comm.causes.empty() && comm.missing.empty() && comm.behind.empty() &&
+           !comm.is_ambiguous;
+}
+
+// "tensor (8 ranks) x 2, data (2 ranks) x 8"; those without a name by their number of ranks.
+std::string quiet_text(const std::vector<const Communicator *> &quiet) {
+    std::map<std::string, std::size_t> by_title;
+    for (const Communicator *comm : quiet)
+        ++by_title[comm->name.empty() && comm->guessed_role.empty()
+                       ? fmt::format("without a name ({} ranks)", comm->n_ranks)
+                       : title_of(*comm)];
+    std::vector<std::string> titles;
+    for (const auto &[title, n] : by_title)
+        titles.push_back(n == 1 ? printable(title) : fmt::format("{} x {}", printable(title), n));
+    const std::size_t n_named = std::min(titles.size(), MOST_NAMED);
+    std::string text = fmt::format(
+        "\n{} communicators show no wait, and all their ranks were inspected:\n  {}", quiet.size(),
+        fmt::join(titles.begin(), titles.begin() + static_cast<std::ptrdiff_t>(n_named), ", "));
+    if (titles.size() > n_named)
+        text += fmt::format(" and {} more", titles.size() - n_named);
+    return text + "\n  their operations make progress, or none is in flight over the network; "
+                  "waits inside a node do not show\n";
 }
 
 void put(const UnreadyCommunicator &comm, std::string &text) {
@@ -148,8 +186,16 @@ std::string render_text(const Diagnosis &diagnosis) {
         put(diagnosis.circles[i], i + 1, text);
     for (const UnreadyCommunicator &comm : diagnosis.unready)
         put(comm, text);
+    std::vector<const Communicator *> quiet;
     for (const Communicator &comm : diagnosis.communicators)
-        put(comm, text);
+        if (is_quiet(comm))
+            quiet.push_back(&comm);
+    const bool in_one_line = quiet.size() > MOST_QUIET;
+    for (const Communicator &comm : diagnosis.communicators)
+        if (!in_one_line || !is_quiet(comm))
+            put(comm, text);
+    if (in_one_line)
+        text += quiet_text(quiet);
     return text;
 }
 

@@ -18,7 +18,7 @@ import one_machine
 import busy_machine
 import cases
 import double_job
-from hangs import CULPRIT, HANGS, RANKS
+from hangs import CULPRIT, HANGS, RANKS, STALL
 
 PATIENCE_S = 120
 # Captures show a wait that lasts a second or longer; they sample connections each second.
@@ -30,10 +30,10 @@ MOST_S = 1.0
 
 
 class HangingJob:
-    def __init__(self, arguments, library, directory, protocol, plan, *words, environment=None):
+    def __init__(self, arguments, library, directory, protocol, plan, *words, environment=None, ranks_per_node=1):
         environment = {"NCCL_RAS_ENABLE": "1", "NCCL_ALGO": "Ring", "NCCL_PROTO": protocol, **(environment or {})}
         self.directory, self.collwire, self.processes = directory, arguments.collwire, []
-        self.job = double_job.Job(library, arguments.build, RANKS, environment=environment)
+        self.job = double_job.Job(library, arguments.build, RANKS, ranks_per_node=ranks_per_node, environment=environment)
         self.job.write_layout(directory)
         self.stuck = f"{directory}/stuck"
         for rank in range(RANKS):
@@ -81,6 +81,14 @@ class HangingJob:
             [process] = json.load(file)["processes"]
         return process, took_s
 
+    def diagnose_node(self):
+        """Of one inspection of all."""
+        with open(f"{self.directory}/node.json", "w", encoding="utf-8") as file:
+            subprocess.run([self.collwire, "inspect", *(str(process.pid) for process in self.processes if process.poll() is None), "--json"], stdout=file,
+                           check=True)
+        done = subprocess.run([self.collwire, "diagnose", "--json", f"{self.directory}/node.json"], capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)["communicators"]
+
     def inspect_all(self):
         return [self.inspect(rank) for rank in range(RANKS)]
 
@@ -124,9 +132,28 @@ def lists_communicators(arguments, library, directory):
     print(f"memory: each of the {len(created)} communicators of {RANKS} ranks found", flush=True)
 
 
+def hangs_inside_a_node(arguments, library, directory):
+    """No wait is visible there: the rank that never calls is named by the launches, and one that was killed by its absence."""
+    def causes(comms):
+        return [(cause["kind"], cause["rank"]) for comm in comms for cause in comm["causes"]]
+    os.mkdir(directory)
+    with HangingJob(arguments, library, directory, "Simple", "hang.job", *STALL, ranks_per_node=RANKS) as job:
+        end = time.monotonic() + PATIENCE_S
+        while causes(comms := job.diagnose_node()) != [("APPLICATION", CULPRIT)]:
+            assert time.monotonic() < end, comms
+        assert comms[0]["behind"] == [{"rank": CULPRIT, "operations": 1}], comms
+        job.culprit.kill()
+        job.culprit.wait()
+        comms = job.diagnose_node()
+        assert causes(comms) == [("MISSING", CULPRIT)], comms
+    print("inside a node: named, alive and killed", flush=True)
+
+
 def run(arguments, library, directory):
-    if not arguments.cases and double_job.version_of(library) >= FIRST_WITH_MARKS:
-        lists_communicators(arguments, library, f"{directory}/memory")
+    if not arguments.cases:
+        hangs_inside_a_node(arguments, library, f"{directory}/in-node")
+        if double_job.version_of(library) >= FIRST_WITH_MARKS:
+            lists_communicators(arguments, library, f"{directory}/memory")
     for protocol in ("Simple", "LL"):
         for name, hang in HANGS.items():
             if hang.needs_nodes or (arguments.cases and name not in arguments.cases.split(",")):

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that lag where no wait is visible: inside a node.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "correlate/diagnose/diagnosis.h"
+#include "correlate/diagnose/render.h"
+#include "tests/support/inspection_builder.h"
+
+namespace collwire::test {
+namespace {
+
+using diagnose::Kind;
+using inspect::Inspection;
+
+constexpr std::uint64_t OTHER = 0x99;
+constexpr std::size_t OF_NODE = 0, SECOND = 1; // communicators of a process
+
+// A process of one node, with nothing in flight over the network.
+Inspection of_node(std::int32_t rank, std::int32_t n_ranks, std::uint64_t launched,
+                   std::uint64_t in_second = 0) {
+    auto inspection = one_rank(rank, n_ranks, launched, {});
+    auto &process = inspection.processes[0];
+    auto &comm = process.communicators[OF_NODE];
+    comm.n_nodes = 1;
+    comm.has_launched = false;
+    if (in_second != 0) {
+        process.communicators.push_back(comm);
+        auto &other = process.communicators[SECOND];
+        other.address = 0xbeef;
+        other.hash = OTHER;
+        other.launched = in_second;
+    }
+    return inspection;
+}
+
+// The node's inspection.
+std::vector<Inspection> together(std::vector<Inspection> all) {
+    std::vector<Inspection> node{all.front()};
+    for (std::size_t i = 1; i < all.size(); ++i)
+        node[0].processes.push_back(all[i].processes[0]);
+    return node;
+}
+
+const diagnose::Communicator &find(const diagnose::Diagnosis &diagnosis, std::uint64_t hash) {
+    return *std::ranges::find(diagnosis.communicators, hash, &diagnose::Communicator::hash);
+}
+
+const std::uint64_t FIRST = of_node(0, 1, 1).processes[0].communicators[OF_NODE].hash;
+
+TEST(DiagnoseLaunches, RankThatLagsInsideANodeIsTheCause) {
+    const std::vector<Inspection> apart{of_node(0, 3, 7), of_node(1, 3, 6), of_node(2, 3, 7)};
+    EXPECT_FALSE(diagnose::diagnose(apart).communicators.at(0).is_stuck);
+    const auto all = together(apart);
+    const auto diagnosis = diagnose::diagnose(all);
+    const auto &comm = diagnosis.communicators.at(0);
+    EXPECT_TRUE(comm.is_stuck);
+    ASSERT_EQ(comm.causes.size(), 1U) << diagnose::render_text(diagnosis);
+    EXPECT_EQ(comm.causes[0].kind, Kind::Application);
+    EXPECT_EQ(comm.causes[0].rank, 1);
+    EXPECT_EQ(comm.causes[0].sentence,
+              "rank 1 (node0, pid 101) has not launched the operation: it is 1 operation behind; "
+              "2 ranks have launched it");
+}
+
+TEST(DiagnoseLaunches, LagOfAJobThatLaunchesIsNoWait) {
+    auto all = together({of_node(0, 3, 7), of_node(1, 3, 6), of_node(2, 3, 7)});
+    all[0].processes[1].communicators[OF_NODE].has_launched = true;
+    EXPECT_FALSE(diagnose::diagnose(all).communicators.at(0).is_stuck);
+    all[0].processes[1].communicators[OF_NODE].has_launched.reset(); // not read
+    EXPECT_FALSE(diagnose::diagnose(all).communicators.at(0).is_stuck);
+}
+
+TEST(DiagnoseLaunches, RankThatIsAheadElsewhereIsHeldUpThere) {
+    // Rank 1 lags in the first one since it waits in the second for rank 2.
+    const auto all = together({of_node(0, 3, 7, 4), of_node(1, 3, 6, 4), of_node(2, 3, 6, 3)});
+    const auto diagnosis = diagnose::diagnose(all);
+    for (const std::uint64_t hash : {FIRST, OTHER}) {
+        const auto &comm = find(diagnosis, hash);
+        ASSERT_EQ(comm.causes.size(), 1U) << diagnose::render_text(diagnosis);
+        EXPECT_EQ(comm.causes[0].rank, 2);
+    }
+}
+
+TEST(DiagnoseLaunches, RankThatWaitsForTheNetworkIsNotTheCause) {
+    auto all = together({of_node(0, 2, 7), of_node(1, 2, 6)});
+    auto &process = all[0].processes[1];
+    process.communicators.push_back(process.communicators[OF_NODE]);
+    process.communicators[SECOND].address = 0xbeef;
+    process.communicators[SECOND].hash = OTHER;
+    process.communicators[SECOND].proxy_state = 0xdef0;
+    process.proxies.push_back(process.proxies[0]);
+    process.proxies[1].address = 0xdef0;
+    process.proxies[1].operations = {all_reduce({receive_from(1, 0, {8, 0, 0, 0}, 0)})};
+    inspect::judge(all[0]);
+    const auto diagnosis = diagnose::diagnose(all);
+    EXPECT_TRUE(find(diagnosis, OTHER).is_stuck);
+    EXPECT_TRUE(find(diagnosis, FIRST).causes.empty()) << diagnose::render_text(diagnosis);
+}
+
+TEST(DiagnoseLaunches, OtherOrderInsideANodeIsACircle) {
+    const auto all = together({of_node(0, 2, 7, 3), of_node(1, 2, 6, 4)});
+    const auto diagnosis = diagnose::diagnose(all);
+    ASSERT_EQ(diagnosis.circles.size(), 1U) << diagnose::render_text(diagnosis);
+    for (const auto &comm : diagnosis.communicators) {
+        ASSERT_EQ(comm.causes.size(), 1U);
+        EXPECT_EQ(comm.causes[0].kind, Kind::Deadlock);
+    }
+}
+
+TEST(DiagnoseLaunches, RankWithoutAProcessOnTheNodeIsMissing) {
+    auto all = together({of_node(0, 3, 7), of_node(2, 3, 6)});
+    auto diagnosis = diagnose::diagnose(all);
+    ASSERT_EQ(diagnosis.communicators.at(0).causes.size(), 1U);
+    EXPECT_EQ(diagnosis.communicators[0].causes[0].kind, Kind::Missing);
+    EXPECT_EQ(diagnosis.communicators[0].causes[0].rank, 1);
+    for (inspect::Process &process : all[0].processes)
+        process.communicators[OF_NODE].n_nodes = 2; // its node was not inspected
+    all[0].processes[1].communicators[OF_NODE].launched = 7;
+    EXPECT_FALSE(diagnose::diagnose(all).communicators.at(0).is_stuck);
+}
+
+TEST(DiagnoseLaunches, ManyCommunicatorsWithoutAWaitTakeFewLines) {
+    auto all = std::vector<Inspection>{of_node(0, 2, 7), of_node(1, 2, 7)};
+    for (Inspection &inspection : all)
+        for (std::uint64_t i = 0; i < 5; ++i) {
+            auto &comms = inspection.processes[0].communicators;
+            comms.push_back(comms[OF_NODE]);
+            comms.back().hash = OTHER + i;
+            comms.back().name = i < 4 ? "tp" : "";
+        }
+    const std::string text = diagnose::render_text(diagnose::diagnose(all));
+    EXPECT_NE(text.find("6 communicators show no wait, and all their ranks were inspected:\n"
+                        "  dp (2 ranks), tp (2 ranks) x 4, without a name (2 ranks)\n"),
+              std::string::npos)
+        << text;
+}
+
+} // namespace
+} // namespace collwire::test
