@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "correlate/nccl/describe.h"
-#include "correlate/report/comm_label.h"
+#include "correlate/report/comm_groups.h"
 #include "correlate/report/table.h"
 #include "correlate/report/text_writer.h"
 #include "correlate/report/units.h"
@@ -44,7 +44,7 @@ class LocalTextWriter : private TextWriter {
 public:
     LocalTextWriter(const Model &model, const std::vector<roles::RoleGuess> &guesses,
                     const TextOptions &options)
-        : TextWriter(options), nccl_(model.nccl), guesses_(guesses) {}
+        : TextWriter(options), nccl_(model.nccl), groups_(model.nccl, guesses) {}
 
     std::string run() {
         if (nccl_.local.sums.empty())
@@ -56,7 +56,19 @@ public:
     }
 
 private:
-    using Row = std::pair<const std::pair<model::Index, std::uint8_t>, nccl::LocalSums>;
+    using Rows = decltype(nccl::LocalFacts::sums);
+    using Row = Rows::value_type;
+
+    static void add(nccl::LocalSums &to, const nccl::LocalSums &sums) {
+        to.operations += sums.operations;
+        to.modelled += sums.modelled;
+        to.partial += sums.partial;
+        to.not_recorded += sums.not_recorded;
+        for (std::size_t i = 0; i < to.not_modelled.size(); ++i)
+            to.not_modelled[i] += sums.not_modelled[i];
+        for (std::size_t i = 0; i < to.bytes.size(); ++i)
+            to.bytes[i].add(sums.bytes[i]);
+    }
 
     static std::uint64_t bytes_of(const nccl::LocalSums &sums) {
         std::uint64_t all = 0;
@@ -66,9 +78,12 @@ private:
     }
 
     void table() {
+        Rows rows;
+        for (const auto &[key, sums] : nccl_.local.sums)
+            add(rows[{groups_.first_of(key.first), key.second}], sums);
         std::vector<const Row *> order;
         std::array<bool, nccl::LOCAL_TRANSPORTS> is_used{};
-        for (const Row &row : nccl_.local.sums) {
+        for (const Row &row : rows) {
             order.push_back(&row);
             for (std::size_t i = 0; i < is_used.size(); ++i)
                 is_used[i] = is_used[i] || row.second.bytes[i].payload_bytes != 0;
@@ -88,10 +103,8 @@ private:
         const std::size_t shown = std::min(order.size(), options_.rows);
         for (std::size_t i = 0; i < shown; ++i) {
             const auto &[key, sums] = *order[i];
-            const nccl::Communicator &comm = nccl_.communicators[key.first];
-            std::vector<std::string> row = {
-                fmt::format("{} {}", key.first, short_comm_label(comm, guesses_[key.first])),
-                nccl::func_text(key.second)};
+            std::vector<std::string> row = {groups_.title_of(key.first),
+                                            nccl::func_text(key.second)};
             const bool is_known = sums.modelled + sums.partial != 0;
             for (const LocalTransport transport : nccl::ALL_LOCAL_TRANSPORTS) {
                 const std::uint64_t bytes =
@@ -110,16 +123,8 @@ private:
 
     void notes() {
         nccl::LocalSums all;
-        for (const auto &[key, sums] : nccl_.local.sums) {
-            all.operations += sums.operations;
-            all.modelled += sums.modelled;
-            all.partial += sums.partial;
-            all.not_recorded += sums.not_recorded;
-            for (std::size_t i = 0; i < all.not_modelled.size(); ++i)
-                all.not_modelled[i] += sums.not_modelled[i];
-            for (std::size_t i = 0; i < all.bytes.size(); ++i)
-                all.bytes[i].add(sums.bytes[i]);
-        }
+        for (const auto &[key, sums] : nccl_.local.sums)
+            add(all, sums);
         wrapped("  modelled: computed from NCCL's launches, with the flags of LL and LL128; not "
                 "measured, and in no other total",
                 "  ", "");
@@ -157,7 +162,7 @@ private:
     }
 
     const nccl::NcclFacts &nccl_;
-    const std::vector<roles::RoleGuess> &guesses_;
+    const CommGroups groups_;
 };
 
 } // namespace

@@ -14,6 +14,7 @@
 #include "collwire/nccl_launch_records.h"
 #include "collwire/socket_records.h"
 #include "correlate/nccl/describe.h"
+#include "correlate/report/comm_groups.h"
 #include "correlate/report/comm_label.h"
 #include "correlate/report/table.h"
 #include "correlate/report/text_writer.h"
@@ -36,7 +37,7 @@ constexpr std::size_t MATRICES = 4;
 
 // Equal operations, which share a row.
 struct Kind {
-    Index comm = NONE;
+    Index comm = NONE; // the first of its group
     std::uint8_t func = 0;
     Known size_bytes;
     std::uint8_t algorithm = 0;
@@ -76,7 +77,8 @@ class NcclTextWriter : private TextWriter {
 public:
     NcclTextWriter(const Model &model, const std::vector<roles::RoleGuess> &guesses,
                    const TextOptions &options)
-        : TextWriter(options), model_(model), nccl_(model.nccl), guesses_(guesses) {}
+        : TextWriter(options), model_(model), nccl_(model.nccl), guesses_(guesses),
+          groups_(model.nccl, guesses) {}
 
     std::string run() {
         if (!nccl_.recorded && nccl_.instances.empty())
@@ -362,9 +364,10 @@ private:
             for (const Operation &operation : *all) {
                 // A send is listed with its receive.
                 const bool is_pair = operation.source >= 0 || operation.destination >= 0;
-                KindTotals &sums = kinds[{
-                    operation.comm, is_pair ? std::uint8_t{CW_NCCL_SEND_RECV} : operation.func,
-                    nccl::size_bytes(operation), operation.algorithm, operation.protocol}];
+                KindTotals &sums =
+                    kinds[{groups_.first_of(operation.comm),
+                           is_pair ? std::uint8_t{CW_NCCL_SEND_RECV} : operation.func,
+                           nccl::size_bytes(operation), operation.algorithm, operation.protocol}];
                 ++sums.operations;
                 sums.partial += operation.has(nccl::OPERATION_PARTIAL) ? 1 : 0;
                 sums.unknown += operation.has(nccl::OPERATION_PAYLOAD_KNOWN) ? 0 : 1;
@@ -403,6 +406,7 @@ private:
             std::none_of(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown),
                          [](const auto *kind) { return kind->second.unknown != 0; });
         bool has_bounds = false;
+        Index group = NONE;
         Table table({{"comm", Align::Left, true},
                      {"operation"},
                      {"size", Align::Right},
@@ -424,21 +428,25 @@ private:
             const bool is_known = sums.unknown != sums.operations;
             const std::string time = duration_text(sums.durations, 50);
             const std::string p99 = duration_text(sums.durations, 99);
+            group = group == NONE && groups_.is_group(kind.comm) ? kind.comm : group;
             has_bounds = has_bounds || time.starts_with('<') || p99.starts_with('<');
-            table.add(
-                {comm_text(kind.comm), nccl::func_text(kind.func), human_bytes(kind.size_bytes),
-                 algorithm.empty() ? "-" : algorithm, protocol.empty() ? "-" : protocol,
-                 grouped(sums.operations) +
-                     (sums.unknown == 0 ? "" : fmt::format(" ({})", grouped(sums.unknown))),
-                 is_known ? human_bytes(sums.payload_bytes) : "n/a", human_bytes(sums.wire_bytes),
-                 time, p99, is_known ? std::string(nccl::rung_name(sums.rung)) : "n/a",
-                 grouped(sums.partial), utc_time(sums.first_ns), utc_time(sums.last_ns)});
+            table.add({groups_.title_of(kind.comm), nccl::func_text(kind.func),
+                       human_bytes(kind.size_bytes), algorithm.empty() ? "-" : algorithm,
+                       protocol.empty() ? "-" : protocol,
+                       grouped(sums.operations) +
+                           (sums.unknown == 0 ? "" : fmt::format(" ({})", grouped(sums.unknown))),
+                       is_known ? human_bytes(sums.payload_bytes) : "n/a",
+                       human_bytes(sums.wire_bytes), time, p99,
+                       is_known ? std::string(nccl::rung_name(sums.rung)) : "n/a",
+                       grouped(sums.partial), utc_time(sums.first_ns), utc_time(sums.last_ns)});
         }
         text_ += table.text(width_);
         if (!all_known)
             wrapped("  (unknown): operations whose bytes are not all known; certainty is that of "
                     "the others",
                     "  ", "");
+        if (group != NONE)
+            wrapped("  " + groups_.note_on(group), "  ", "");
         if (has_bounds)
             wrapped("  time: `<= 3.3 s` is an upper bound (sampled): connections are read at an "
                     "interval. Record with `--network-times` for measured times",
@@ -514,6 +522,7 @@ private:
     const Model &model_;
     const nccl::NcclFacts &nccl_;
     const std::vector<roles::RoleGuess> &guesses_;
+    const CommGroups groups_;
 };
 
 } // namespace

@@ -10,7 +10,7 @@
 
 #include "collwire/nccl_launch_records.h"
 #include "correlate/nccl/describe.h"
-#include "correlate/report/comm_label.h"
+#include "correlate/report/comm_groups.h"
 #include "correlate/report/names.h"
 #include "correlate/report/table.h"
 #include "correlate/report/text_writer.h"
@@ -96,6 +96,7 @@ void TierTextWriter::sent() {
 // Payload of each communicator's operations, by tier.
 void TierTextWriter::operations() {
     const nccl::NcclFacts &nccl = model_.nccl;
+    const CommGroups groups(nccl, guesses_);
     std::map<std::pair<Index, std::uint8_t>, std::array<std::uint64_t, model::TIERS>> kinds;
     std::array<bool, model::TIERS> is_used{};
     for (const auto *all : {&nccl.collectives, &nccl.p2p})
@@ -103,8 +104,8 @@ void TierTextWriter::operations() {
             if (operation.tiers == 0)
                 continue;
             const bool is_pair = operation.source >= 0 || operation.destination >= 0;
-            auto &sums =
-                kinds[{operation.comm, is_pair ? std::uint8_t{CW_NCCL_SEND_RECV} : operation.func}];
+            auto &sums = kinds[{groups.first_of(operation.comm),
+                                is_pair ? std::uint8_t{CW_NCCL_SEND_RECV} : operation.func}];
             const nccl::TierBytes bytes = nccl::bytes_by_tier(nccl, operation);
             for (std::size_t tier = 0; tier < model::TIERS; ++tier) {
                 sums[tier] = model::add_saturating(sums[tier], bytes[tier].first);
@@ -134,10 +135,7 @@ void TierTextWriter::operations() {
     const std::size_t shown = std::min(order.size(), options_.rows);
     for (std::size_t i = 0; i < shown; ++i) {
         const auto &[kind, sums] = *order[i];
-        const nccl::Communicator &comm = nccl.communicators[kind.first];
-        std::vector<std::string> row = {
-            fmt::format("{} {}", kind.first, short_comm_label(comm, guesses_[kind.first])),
-            nccl::func_text(kind.second)};
+        std::vector<std::string> row = {groups.title_of(kind.first), nccl::func_text(kind.second)};
         for (const Tier tier : ALL_TIERS) {
             const std::uint64_t bytes = sums[model::index_of(tier)];
             row.push_back(bytes == 0 ? "" : human_bytes(bytes));

@@ -5,7 +5,7 @@ import itertools
 import re
 
 # Below a table.
-NOTE = re.compile(r"  (\.\.\. and |waiting, transfer: |\w\w\? is guessed: |time: |exact: |\(unknown\): |Not part |[\d.]+ \w+ (measured|computed|posted) )")
+NOTE = re.compile(r"  (\.\.\. and |waiting, transfer: |\w\w\? is guessed: |time: |exact: |\(unknown\): |Not part |[^:]+ x \d+: |[\d.]+ \w+ (measured|computed|posted) )")
 
 
 def lines_of(text, title):

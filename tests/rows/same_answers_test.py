@@ -235,9 +235,21 @@ class Comparison:
         self.equal({tuple(row.values())[:5]: (row["p50_ns"], row["p95_ns"], row["max_ns"]) for row in self.outputs.rows("SELECT * FROM times_by_size")},
                    {kind: (percentile(of, 50), percentile(of, 95), max(of)) for kind, of in durations.items()}, "times")
         for row in table(self.text, "Operations, the most sent first", "comm"):
-            found = kinds[int(row["comm"].split()[0]), row["operation"], row["size"], row["algorithm"], row["protocol"]]
+            kind = (row["operation"], row["size"], row["algorithm"], row["protocol"])
+            found = [kinds[comm, *kind] for comm in self.communicators_of(row["comm"]) if (comm, *kind) in kinds]
+            n, payload, partial = (sum(of[field] or 0 for of in found) for field in ("n", "payload", "partial"))
+            known = any(of["payload"] is not None for of in found)
             self.equal((row.get("count", row.get("count (unknown)", "")).split()[0], row["payload"], row["partial"]),
-                       (f"{found['n']:,}", human(found["payload"]), f"{found['partial']:,}"), row)
+                       (f"{n:,}", human(payload if known else None), f"{partial:,}"), row)
+
+    def communicators_of(self, title):
+        """Numbers of the communicators that the text calls this: "3 data", or "data x 8" for all of that name."""
+        name, is_group, n = title.rpartition(" x ")
+        if not is_group:
+            return [int(title.split()[0])]
+        found = [comm["id"] for comm in self.json["communicators"] if name in (comm["name"], f"{comm['guessed_role']}?")]
+        self.equal(len(found), int(n), title)
+        return found
 
     def operation_tiers(self):
         found = collections.defaultdict(dict)

@@ -8,6 +8,7 @@
 
 #include "collwire/nccl_comm_records.h"
 #include "collwire/nccl_launch_records.h"
+#include "correlate/report/comm_groups.h"
 #include "correlate/report/json_report.h"
 #include "correlate/report/text_report.h"
 #include "tests/support/model_of.h"
@@ -251,6 +252,22 @@ TEST(ReportNccl, NamesAndParents) {
     EXPECT_EQ(
         json_of(model_of(created.captures()), false).at("communicators").at(0).at("parent_known"),
         true);
+}
+
+TEST(ReportNccl, CommunicatorsOfOneNameAreAGroup) {
+    nccl::NcclFacts facts;
+    facts.communicators.resize(5);
+    facts.communicators[0].name = "data";
+    facts.communicators[1].name = "world";
+    facts.communicators[2].name = "data";
+    std::vector<roles::RoleGuess> guesses(5); // the last two have neither a name nor a guess
+    CommGroups groups(facts, guesses);
+    EXPECT_EQ(groups.first_of(2), 0U);
+    EXPECT_EQ(groups.title_of(0), "data x 2");
+    EXPECT_EQ(groups.title_of(1), "1 world");
+    EXPECT_EQ(groups.first_of(4), 4U);
+    guesses[3].role = guesses[4].role = roles::GuessedRole::TensorParallel;
+    EXPECT_EQ(CommGroups(facts, guesses).title_of(3), "tp? x 2");
 }
 
 } // namespace

@@ -91,7 +91,7 @@ void ProcessLook::prepare(nccl::CommCopies &copies,
         // No list, or an empty one: RAS keeps it, which may be switched off.
         if (live.comms.empty() && nccl::can_scan(image.layout)) {
             // A worker that was forked from a rank has a copy of its memory.
-            const bool is_worker = copies.is_descendant(process_.pid);
+            const bool is_worker = copies.is_descendant(static_cast<pid_t>(process_.pid));
             const auto scanned = nccl::scan_comms(
                 view_, image.layout, is_worker ? std::chrono::steady_clock::now() : scan_until);
             live = nccl::read_comms_at(view_, image.layout, *image.bpf_layout, used_[i].bias,
