@@ -108,6 +108,7 @@ std::string quiet_text(const std::vector<const Communicator *> &quiet) {
                        ? fmt::format("without a name ({} ranks)", comm->n_ranks)
                        : title_of(*comm)];
     std::vector<std::string> titles;
+    titles.reserve(by_title.size());
     for (const auto &[title, n] : by_title)
         titles.push_back(n == 1 ? printable(title) : fmt::format("{} x {}", printable(title), n));
     const std::size_t n_named = std::min(titles.size(), MOST_NAMED);

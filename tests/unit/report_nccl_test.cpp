@@ -188,7 +188,7 @@ TEST(ReportNccl, UnknownRankIsAQuestionMark) {
     }
     EXPECT_TRUE(json_of(model, false).at("matrix").at(0).at("src_rank").is_null());
     const std::string text = text_report(model, {.width = 120});
-    EXPECT_NE(line_with(text, "7.00 KiB").find("?"), std::string::npos);
+    EXPECT_NE(line_with(text, "7.00 KiB").find('?'), std::string::npos);
     EXPECT_EQ(line_with(text, "7.00 KiB").find("-1"), std::string::npos);
     EXPECT_EQ(line_with(text, "5.00 KiB").find("-1"), std::string::npos);
 }

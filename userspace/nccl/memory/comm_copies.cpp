@@ -29,6 +29,7 @@ std::vector<pid_t> ancestors_first(std::span<const pid_t> pids, const ParentOf &
     }
     std::ranges::stable_sort(by_depth, {}, &std::pair<std::size_t, pid_t>::first);
     std::vector<pid_t> sorted;
+    sorted.reserve(by_depth.size());
     for (const auto &[depth, pid] : by_depth)
         sorted.push_back(pid);
     return sorted;
