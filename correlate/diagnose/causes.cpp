@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "correlate/diagnose/evidence.h"
 #include "correlate/inspect/job_text.h"
@@ -16,6 +17,8 @@ namespace {
 
 using inspect::Standing;
 using inspect::Thread;
+
+constexpr std::size_t MOST_NAMED = 16;
 
 std::string waiting_text(const std::set<std::int32_t> &waiting) {
     if (waiting.empty())
@@ -32,6 +35,16 @@ bool is_failure(std::string_view result) {
 }
 
 } // namespace
+
+std::string numbers_text(const std::vector<std::int32_t> &ranks) {
+    const std::size_t n = std::min(ranks.size(), MOST_NAMED);
+    std::string text =
+        fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks",
+                    fmt::join(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(n), ", "));
+    if (ranks.size() > n)
+        text += fmt::format(" and {} more", ranks.size() - n);
+    return text;
+}
 
 std::uint64_t behind_by(const Communicator &comm, std::int32_t rank) {
     const auto found = std::ranges::find(comm.behind, rank, &Behind::rank);
@@ -62,15 +75,19 @@ Cause cause_of(const Communicator &comm, const Rank &rank, const std::set<std::i
                "continue";
         break;
     case Standing::Idle:
-        for (const inspect::NcclCall &call : rank.process->calls)
-            if (call.comm == rank.comm->address)
-                cause.evidence.push_back(call_text(call));
+        if (const inspect::NcclCall *call = call_of(rank)) {
+            cause.kind = Kind::Nccl;
+            cause.evidence.push_back(call_text(*call));
+            what = fmt::format("waits inside NCCL, in {}, and has not launched the operation",
+                               function_text(*call));
+        }
         if (rank.proxy != nullptr && rank.proxy->is_pool_empty == true) {
             cause.kind = Kind::Nccl;
             what = "waits inside NCCL: its pool of proxy operations is empty, and its proxy "
                    "returns none";
-            break;
         }
+        if (cause.kind == Kind::Nccl)
+            break;
         cause.kind = in_kernel || is_throttled(rank) ? Kind::Host : Kind::Application;
         what = by != 0 ? fmt::format("has not launched the operation: it is {} operation{} behind",
                                      by, by == 1 ? "" : "s")

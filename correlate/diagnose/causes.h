@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "correlate/diagnose/diagnosis.h"
 
@@ -12,6 +14,9 @@ namespace collwire::diagnose {
 
 // With more, a node was not inspected, rather than that processes exited.
 constexpr std::size_t MOST_MISSING_NAMED = 4;
+
+// "ranks 1, 2 and 7 more"
+[[nodiscard]] std::string numbers_text(const std::vector<std::int32_t> &ranks);
 
 // Operations that the rank lags by; 0: none, or not known.
 [[nodiscard]] std::uint64_t behind_by(const Communicator &comm, std::int32_t rank);

@@ -79,7 +79,9 @@ std::optional<std::vector<WaitEdge>> circle_through(std::size_t first, const Edg
 
 // All that have launched wait for one that has not, if not directly.
 bool waits_for_launches(const Communicator &comm, const Rank &rank) {
-    return comm.is_judged_by_launches ? behind_by(comm, rank.rank) == 0 : waits_in_operation(rank);
+    return (comm.is_judged_by_launches ? behind_by(comm, rank.rank) == 0
+                                       : waits_in_operation(rank)) ||
+           call_of(rank) != nullptr;
 }
 
 } // namespace

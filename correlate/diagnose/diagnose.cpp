@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "correlate/diagnose/calls.h"
 #include "correlate/diagnose/causes.h"
 #include "correlate/diagnose/circles.h"
 #include "correlate/diagnose/diagnosis.h"
@@ -136,12 +137,18 @@ void find_causes(Communicator &comm) {
         if (rank.standing.standing == Standing::Kernel &&
             is_held_up_locally(comm, rank, waited_for))
             held_up.insert(rank.rank);
+    const std::set<std::int32_t> in_calls = ranks_held_up_in_calls(comm);
+    held_up.insert(in_calls.begin(), in_calls.end());
+    for (const Rank &rank : comm.ranks)
+        if (!in_calls.empty() && !in_calls.contains(rank.rank) && behind_by(comm, rank.rank) != 0)
+            waited_for[rank.rank].insert(in_calls.begin(), in_calls.end());
     for (const Rank &rank : comm.ranks) {
         const Standing standing = rank.standing.standing;
         const auto found = waited_for.find(rank.rank);
         const bool is_root = standing == Standing::Proxy ||
                              (standing == Standing::Kernel && !held_up.contains(rank.rank)) ||
-                             (standing == Standing::Idle && found != waited_for.end());
+                             (standing == Standing::Idle && found != waited_for.end() &&
+                              !held_up.contains(rank.rank));
         if (is_root)
             causes.push_back(cause_of(
                 comm, rank, found == waited_for.end() ? std::set<std::int32_t>{} : found->second));

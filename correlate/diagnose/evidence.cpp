@@ -103,6 +103,25 @@ std::vector<std::string> evidence_of(const Rank &rank) {
     return evidence;
 }
 
+const inspect::NcclCall *call_of(const Rank &rank) {
+    const inspect::NcclCall *own = nullptr;
+    for (const inspect::NcclCall &call : rank.process->calls) {
+        // A thread whose communicator is not known may wait in any of its process.
+        const bool may_be = call.comm == 0 && rank.process->unready.empty() &&
+                            rank.process->communicators.size() == 1;
+        const bool makes_other =
+            std::ranges::find(rank.process->unready, call.tid, &inspect::UnreadyComm::tid) !=
+            rank.process->unready.end();
+        if (!makes_other && (call.comm == rank.comm->address || may_be))
+            own = &call;
+    }
+    return own;
+}
+
+std::string function_text(const inspect::NcclCall &call) {
+    return call.function.empty() ? "a thread of NCCL" : call.function;
+}
+
 std::string call_text(const inspect::NcclCall &call) {
     std::string text =
         fmt::format("thread {} is in {}", call.tid, call.function.empty() ? "NCCL" : call.function);

@@ -22,6 +22,12 @@ namespace collwire::diagnose {
 // Its threads, throttling, ports and NCCL's last warning: one sentence each.
 [[nodiscard]] std::vector<std::string> evidence_of(const Rank &rank);
 
+// A thread of its process that is in NCCL's host code at both samples, with this communicator;
+// nullptr: none.
+[[nodiscard]] const inspect::NcclCall *call_of(const Rank &rank);
+
+// "ncclAllReduce"
+[[nodiscard]] std::string function_text(const inspect::NcclCall &call);
 // "thread 17 is in ncclAllReduce: ncclProxySaveOp < groupLaunch"
 [[nodiscard]] std::string call_text(const inspect::NcclCall &call);
 

@@ -2,6 +2,7 @@
 #include "correlate/diagnose/launches.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <set>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "correlate/diagnose/calls.h"
 #include "correlate/diagnose/causes.h"
 #include "correlate/diagnose/circles.h"
 
@@ -63,8 +65,10 @@ WaitingPlaces waiting_places(const Diagnosis &diagnosis) {
 // all of them: they may be a circle.
 std::vector<const Rank *> culprits_of(const Communicator &comm, const WaitingPlaces &waiting) {
     std::vector<const Rank *> behind, culprits;
+    const std::set<std::int32_t> in_calls = ranks_held_up_in_calls(comm);
     for (const Rank &rank : comm.ranks)
-        if (behind_by(comm, rank.rank) != 0 && !waiting.in_stuck.contains(place_of(rank)))
+        if (behind_by(comm, rank.rank) != 0 && !in_calls.contains(rank.rank) &&
+            !waiting.in_stuck.contains(place_of(rank)))
             behind.push_back(&rank);
     std::ranges::copy_if(behind, std::back_inserter(culprits), [&waiting](const Rank *rank) {
         return !waiting.ahead.contains(place_of(*rank));

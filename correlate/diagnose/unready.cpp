@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "correlate/diagnose/causes.h"
 #include "correlate/diagnose/evidence.h"
 #include "correlate/inspect/job_text.h"
 
@@ -30,16 +31,6 @@ Key key_of(const inspect::UnreadyComm &comm) {
 }
 
 using ProcessKey = std::pair<std::string, std::uint32_t>; // host, pid
-
-std::string numbers_text(const std::vector<std::int32_t> &ranks) {
-    const std::size_t n = std::min(ranks.size(), MOST_NAMED);
-    std::string text =
-        fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks",
-                    fmt::join(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(n), ", "));
-    if (ranks.size() > n)
-        text += fmt::format(" and {} more", ranks.size() - n);
-    return text;
-}
 
 bool is_failure(const std::string &result) {
     return !result.empty() && result != "ncclSuccess" && result != "ncclInProgress";
@@ -254,57 +245,6 @@ void gather_unready(const std::vector<inspect::Inspection> &inspections, Diagnos
         find_causes(diagnosis, inspections, comm);
         diagnosis.unready.push_back(std::move(comm));
     }
-}
-
-void find_waiting_calls(Communicator &comm) {
-    if (comm.is_stuck)
-        return;
-    const bool moves = std::ranges::any_of(comm.ranks, [](const Rank &rank) {
-        return rank.standing.standing != inspect::Standing::Idle ||
-               rank.comm->has_launched.value_or(false);
-    });
-    if (moves)
-        return;
-    std::vector<std::int32_t> outside;
-    for (const Rank &rank : comm.ranks) {
-        const inspect::NcclCall *own = nullptr;
-        for (const inspect::NcclCall &call : rank.process->calls) {
-            // A thread whose communicator is not known may wait in any of its process.
-            const bool may_be = call.comm == 0 && rank.process->unready.empty() &&
-                                rank.process->communicators.size() == 1;
-            const bool makes_other =
-                std::ranges::find(rank.process->unready, call.tid, &inspect::UnreadyComm::tid) !=
-                rank.process->unready.end();
-            if (!makes_other && (call.comm == rank.comm->address || may_be))
-                own = &call;
-        }
-        if (own == nullptr) {
-            outside.push_back(rank.rank);
-            continue;
-        }
-        Cause cause;
-        cause.kind = Kind::Nccl;
-        cause.rank = rank.rank;
-        const bool is_pool = rank.proxy != nullptr && rank.proxy->is_pool_empty == true;
-        cause.sentence = fmt::format(
-            "{} waits inside NCCL, in {}{}", name_of(comm, rank.rank),
-            own->function.empty() ? "a thread of NCCL" : own->function,
-            is_pool ? ": its pool of proxy operations is empty, and its proxy returns none" : "");
-        cause.evidence.push_back(call_text(*own));
-        if (rank.comm->graph_refs.value_or(0) > 0)
-            cause.evidence.push_back(
-                fmt::format("{} captured launch(es) of CUDA graphs still hold the communicator: "
-                            "NCCL ends it when the graphs are destroyed",
-                            *rank.comm->graph_refs));
-        std::ranges::move(evidence_of(rank), std::back_inserter(cause.evidence));
-        comm.causes.push_back(std::move(cause));
-    }
-    comm.is_stuck = !comm.causes.empty();
-    if (!comm.is_stuck || outside.empty())
-        return;
-    for (Cause &cause : comm.causes)
-        cause.evidence.push_back(fmt::format("{} {} not in NCCL", numbers_text(outside),
-                                             outside.size() == 1 ? "is" : "are"));
 }
 
 } // namespace collwire::diagnose

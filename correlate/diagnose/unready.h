@@ -11,7 +11,4 @@ namespace collwire::diagnose {
 // Fills in `diagnosis.unready`. The communicators of `diagnosis` must be complete.
 void gather_unready(const std::vector<inspect::Inspection> &inspections, Diagnosis &diagnosis);
 
-// Ranks in a call of NCCL that does not return, in communicators that no operation holds up.
-void find_waiting_calls(Communicator &comm);
-
 } // namespace collwire::diagnose

@@ -123,6 +123,47 @@ TEST(DiagnoseLaunches, RankWithoutAProcessOnTheNodeIsMissing) {
     EXPECT_FALSE(diagnose::diagnose(all).communicators.at(0).is_stuck);
 }
 
+// NVLS registers buffers of all ranks of a node, before it launches.
+void put_in_call(inspect::Process &process) {
+    process.calls = {{process.pid, "ncclAllReduce", {"groupLaunch"}, 0xc0de}};
+}
+
+TEST(DiagnoseLaunches, RankThatHasNotCalledIsTheCauseOfThoseInNccl) {
+    auto all = together({of_node(0, 3, 7), of_node(1, 3, 7), of_node(2, 3, 7)});
+    put_in_call(all[0].processes[0]);
+    put_in_call(all[0].processes[2]);
+    const auto diagnosis = diagnose::diagnose(all);
+    const auto &comm = diagnosis.communicators.at(0);
+    ASSERT_EQ(comm.causes.size(), 1U) << diagnose::render_text(diagnosis);
+    EXPECT_EQ(comm.causes[0].kind, Kind::Application);
+    EXPECT_EQ(comm.causes[0].sentence,
+              "rank 1 (node0, pid 101) has not called ncclAllReduce: ranks 0, 2 wait in it");
+    // Most are outside: whether the one waits for them is not known.
+    all[0].processes[2].calls.clear();
+    const auto one = diagnose::diagnose(all);
+    ASSERT_EQ(one.communicators.at(0).causes.size(), 1U);
+    EXPECT_EQ(one.communicators[0].causes[0].kind, Kind::Nccl);
+    EXPECT_EQ(one.communicators[0].causes[0].rank, 0);
+}
+
+TEST(DiagnoseLaunches, RankInNcclIsNotTheCauseOfItsPeersWait) {
+    // Rank 3, of another node, waits for rank 0, which waits in NCCL for rank 1.
+    auto all = together({of_node(0, 4, 6), of_node(1, 4, 6), of_node(2, 4, 6)});
+    put_in_call(all[0].processes[0]);
+    put_in_call(all[0].processes[2]);
+    all.push_back(one_rank(3, 4, 7, {all_reduce({receive_from(3, 0, {8, 0, 0, 0}, 0)})}));
+    const auto diagnosis = diagnose::diagnose(all);
+    const auto &comm = diagnosis.communicators.at(0);
+    ASSERT_EQ(comm.causes.size(), 1U) << diagnose::render_text(diagnosis);
+    EXPECT_EQ(comm.causes[0].kind, Kind::Application);
+    EXPECT_EQ(comm.causes[0].rank, 1);
+    put_in_call(all[0].processes[1]); // all of the node are in it
+    const auto in_nccl = diagnose::diagnose(all);
+    ASSERT_EQ(in_nccl.communicators.at(0).causes.size(), 1U);
+    EXPECT_EQ(in_nccl.communicators[0].causes[0].kind, Kind::Nccl);
+    EXPECT_EQ(in_nccl.communicators[0].causes[0].rank, 0);
+}
+
 TEST(DiagnoseLaunches, ManyCommunicatorsWithoutAWaitTakeFewLines) {
     auto all = std::vector<Inspection>{of_node(0, 2, 7), of_node(1, 2, 7)};
     for (Inspection &inspection : all)
