@@ -49,11 +49,24 @@ bool holds_up(Standing standing) {
 using Waiting = std::map<std::int32_t,
                          std::set<std::int32_t>>; // key: the awaited rank; value: the waiting ranks
 
-// Ring and tree neighbours on these channels that the rank reaches without a proxy.
-std::set<std::int32_t> local_neighbours(const Rank &rank) {
+// Sends and receives go between any two ranks, and NVLS adds up the data of all GPUs of a node.
+bool involves_whole_node(const Rank &rank) {
+    return std::ranges::any_of(rank.proxy->operations, [](const inspect::Operation &operation) {
+        return !operation.is_queued &&
+               (operation.is_p2p || operation.algorithm.starts_with("NVLS"));
+    });
+}
+
+// The ranks that its kernel may wait for without a proxy: on these channels its neighbours in
+// rings and trees, or all of its node.
+std::set<std::int32_t> local_neighbours(const Communicator &comm, const Rank &rank) {
     std::set<std::int32_t> neighbours;
     if (rank.comm->is_shared || rank.proxy == nullptr)
         return neighbours; // its proxy numbers peers by another communicator's ranks
+    if (involves_whole_node(rank))
+        for (const Rank &other : comm.ranks)
+            if (other.comm->node == rank.comm->node && other.rank != rank.rank)
+                neighbours.insert(other.rank);
     const std::set<std::int32_t> channels{rank.standing.channels.begin(),
                                           rank.standing.channels.end()};
     std::set<std::pair<std::int32_t, std::int32_t>> remote; // channel, rank
@@ -83,7 +96,7 @@ std::set<std::int32_t> local_neighbours(const Rank &rank) {
 // not run or is itself held up is a more likely cause than the kernel.
 bool is_held_up_locally(const Communicator &comm, const Rank &rank, Waiting &waited_for) {
     bool held_up = false;
-    for (const std::int32_t neighbour : local_neighbours(rank)) {
+    for (const std::int32_t neighbour : local_neighbours(comm, rank)) {
         const Rank *other = find_rank(comm, neighbour);
         const Standing standing = other == nullptr ? Standing::Unknown : other->standing.standing;
         const bool explains = standing == Standing::Idle
@@ -96,6 +109,14 @@ bool is_held_up_locally(const Communicator &comm, const Rank &rank, Waiting &wai
         held_up = held_up || explains;
     }
     return held_up;
+}
+
+std::set<std::int32_t> waiting_ranks(const Communicator &comm) {
+    std::set<std::int32_t> waiting;
+    for (const Rank &rank : comm.ranks)
+        if (waits_in_operation(rank))
+            waiting.insert(rank.rank);
+    return waiting;
 }
 
 void find_causes(Communicator &comm) {
@@ -156,6 +177,12 @@ void find_causes(Communicator &comm) {
     for (const std::int32_t rank : comm.missing)
         if (const auto found = waited_for.find(rank); found != waited_for.end())
             causes.push_back(cause_of_missing(comm, rank, found->second));
+    // Kernels wait for a rank of their node that no proxy waits for.
+    if (causes.empty())
+        for (const Rank &rank : comm.ranks)
+            if (rank.standing.standing == Standing::Idle && behind_by(comm, rank.rank) != 0 &&
+                !in_calls.contains(rank.rank))
+                causes.push_back(cause_of(comm, rank, waiting_ranks(comm)));
     // No inspected rank has a known cause.
     if (causes.empty() && comm.missing.size() <= MOST_MISSING_NAMED)
         for (const std::int32_t rank : comm.missing)

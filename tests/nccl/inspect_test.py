@@ -18,11 +18,15 @@ import one_machine
 import busy_machine
 import cases
 import double_job
-from hangs import CULPRIT, HANGS, RANKS, STALL
+import own_network
+from hangs import CULPRIT, HANGS, NEVER_MS, RANKS, STALL, stop
 
 PATIENCE_S = 120
+# Diagnoses in a row that are right: ranks come to where they wait one after the other.
+SETTLED = 3
 # Captures show a wait that lasts a second or longer; they sample connections each second.
 HUNG_S = 3
+RING = {"NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple"}
 # NCCL marks the start and end of a communicator.
 FIRST_WITH_MARKS = (2, 21)
 # For one inspection, which reads the memory twice, 0.2 s apart, on a quiet machine.
@@ -30,14 +34,13 @@ MOST_S = 1.0
 
 
 class HangingJob:
-    def __init__(self, arguments, library, directory, protocol, plan, *words, environment=None, ranks_per_node=1):
-        environment = {"NCCL_RAS_ENABLE": "1", "NCCL_ALGO": "Ring", "NCCL_PROTO": protocol, **(environment or {})}
-        self.directory, self.collwire, self.processes = directory, arguments.collwire, []
-        self.job = double_job.Job(library, arguments.build, RANKS, ranks_per_node=ranks_per_node, environment=environment)
+    def __init__(self, arguments, library, directory, plan, *words, environment, ranks=RANKS, ranks_per_node=1, culprit=CULPRIT):
+        self.directory, self.collwire, self.ranks, self.processes = directory, arguments.collwire, ranks, []
+        self.job = double_job.Job(library, arguments.build, ranks, ranks_per_node=ranks_per_node, environment={"NCCL_RAS_ENABLE": "1", **environment})
         self.job.write_layout(directory)
         self.stuck = f"{directory}/stuck"
-        for rank in range(RANKS):
-            if rank == CULPRIT:
+        for rank in range(ranks):
+            if rank == culprit:
                 self.job.environment["COLLWIRE_CUDA_STUCK"] = self.stuck
             self.processes.append(self.job.start(rank, directory, "job", [
                 "--plan", os.path.join(cases.JOBS, plan), "--count", "0", *words]))
@@ -56,12 +59,17 @@ class HangingJob:
     def culprit(self):
         return self.processes[CULPRIT]
 
+    @property
+    def pids(self):
+        """Of those that have not exited."""
+        return [process.pid for process in self.processes if process.poll() is None]
+
     def wait_for_calls(self, n):
         """Until every rank has made `n` calls."""
         def calls(rank):
             return sum(line["event"] == "call" for line in double_job.lines_so_far(f"{self.directory}/job.{rank}"))
         end = time.monotonic() + PATIENCE_S
-        while not all(calls(rank) >= n for rank in range(RANKS)):
+        while not all(calls(rank) >= n for rank in range(self.ranks)):
             assert time.monotonic() < end, f"not {n} calls within {PATIENCE_S} s"
             time.sleep(0.05)
 
@@ -84,13 +92,12 @@ class HangingJob:
     def diagnose_node(self):
         """Of one inspection of all."""
         with open(f"{self.directory}/node.json", "w", encoding="utf-8") as file:
-            subprocess.run([self.collwire, "inspect", *(str(process.pid) for process in self.processes if process.poll() is None), "--json"], stdout=file,
-                           check=True)
+            subprocess.run([self.collwire, "inspect", *map(str, self.pids), "--json"], stdout=file, check=True)
         done = subprocess.run([self.collwire, "diagnose", "--json", f"{self.directory}/node.json"], capture_output=True, text=True, check=True)
         return json.loads(done.stdout)["communicators"]
 
     def inspect_all(self):
-        return [self.inspect(rank) for rank in range(RANKS)]
+        return [self.inspect(rank) for rank in range(self.ranks)]
 
     def settled(self, hang):
         """Inspects all ranks until nothing moves."""
@@ -121,7 +128,7 @@ def diagnose_capture(arguments, capture, looks):
 def lists_communicators(arguments, library, directory):
     """Without NCCL's own list, each communicator is found in memory, also those that malloc does not give pages of their own."""
     os.mkdir(directory)
-    with HangingJob(arguments, library, directory, "Simple", "identities.job", environment={"NCCL_RAS_ENABLE": "0"}) as job:
+    with HangingJob(arguments, library, directory, "identities.job", environment={**RING, "NCCL_RAS_ENABLE": "0"}) as job:
         job.wait_for_calls(1)
         for rank in range(RANKS):
             created = {int(line["comm"], 16) for line in double_job.lines_so_far(f"{directory}/job.{rank}") if line["event"] == "created"}
@@ -137,7 +144,7 @@ def hangs_inside_a_node(arguments, library, directory):
     def causes(comms):
         return [(cause["kind"], cause["rank"]) for comm in comms for cause in comm["causes"]]
     os.mkdir(directory)
-    with HangingJob(arguments, library, directory, "Simple", "hang.job", *STALL, ranks_per_node=RANKS) as job:
+    with HangingJob(arguments, library, directory, "hang.job", *STALL, environment=RING, ranks_per_node=RANKS) as job:
         end = time.monotonic() + PATIENCE_S
         while causes(comms := job.diagnose_node()) != [("APPLICATION", CULPRIT)]:
             assert time.monotonic() < end, comms
@@ -149,7 +156,33 @@ def hangs_inside_a_node(arguments, library, directory):
     print("inside a node: named, alive and killed", flush=True)
 
 
+def hangs_on_eight_gpus(arguments, library, directory, stalled):
+    """Two nodes of eight GPUs, NVLS and PXN: one rank never calls an operation of this communicator, or (None) is stopped. Whatever the other ranks wait in
+    (kernels, proxies, NCCL's host code), each cause is of its process."""
+    culprit, words = 11, ()
+    if stalled:
+        words = ("--stall-rank", str(culprit), "--stall-communicator", stalled, "--stall-at", "4", "--stall-ms", str(NEVER_MS))
+    os.mkdir(directory)
+    case = cases.CASES["eight-gpus"]
+    with own_network.of_devices(case.nics), HangingJob(arguments, library, directory, "hang-groups.job", *words, environment=case.environment, ranks=case.ranks,
+                                                       ranks_per_node=case.ranks_per_node, culprit=culprit) as job:
+        job.wait_for_calls(0 if stalled else 10)
+        if not stalled:
+            stop(job.processes[culprit].pid)
+        end, seen = time.monotonic() + PATIENCE_S, 0
+        while seen < SETTLED:
+            comms = job.diagnose_node()
+            causes = [(comm["name"], cause) for comm in comms for cause in comm["causes"]]
+            of_others = [(name, cause["kind"], cause["text"]) for name, cause in causes if cause["pid"] != job.processes[culprit].pid]
+            seen = seen + 1 if causes and not of_others else 0
+            assert time.monotonic() < end, of_others or comms
+    print(f"eight GPUs, {stalled or 'stopped'}: named, in {len(causes)} communicator(s) as {sorted({cause['kind'] for _, cause in causes})}", flush=True)
+
+
 def run(arguments, library, directory):
+    if one_machine.IS_FULL and not arguments.cases and cases.CASES["eight-gpus"].runs_on(double_job.version_of(library)):
+        for stalled in ("tensor", "data", "world", None):
+            hangs_on_eight_gpus(arguments, library, f"{directory}/eight-gpus-{stalled}", stalled)
     if not arguments.cases:
         hangs_inside_a_node(arguments, library, f"{directory}/in-node")
         if double_job.version_of(library) >= FIRST_WITH_MARKS:
@@ -164,7 +197,7 @@ def run(arguments, library, directory):
             # Captures do not depend on the protocol.
             has_recorder = protocol == "Simple" or one_machine.IS_FULL
             with one_machine.Recorder(arguments.collwire, f"{place}/capture", "--nccl", library) if has_recorder else contextlib.nullcontext():
-                with HangingJob(arguments, library, place, protocol, hang.plan, *hang.job_options) as job:
+                with HangingJob(arguments, library, place, hang.plan, *hang.job_options, environment={**RING, "NCCL_PROTO": protocol}) as job:
                     job.wait_for_calls(hang.calls)
                     hang.hold_up(job.culprit, job.stuck, lambda: (job.inspect(CULPRIT) or [None])[0])
                     looks = job.settled(hang)

@@ -164,6 +164,49 @@ TEST(DiagnoseLaunches, RankInNcclIsNotTheCauseOfItsPeersWait) {
     EXPECT_EQ(in_nccl.communicators[0].causes[0].rank, 0);
 }
 
+// Ranks 0 and 1 of a node, and 2 and 3 of another. Rank 1 has not launched.
+std::vector<Inspection> two_nodes(const inspect::Operation &of_0, const inspect::Operation &of_2) {
+    std::vector<Inspection> all{one_rank(0, 4, 7, {of_0}), one_rank(1, 4, 6, {}),
+                                one_rank(2, 4, 7, {of_2}), one_rank(3, 4, 7, {})};
+    for (std::int32_t rank = 0; rank < 4; ++rank) {
+        auto &comm = all[static_cast<std::size_t>(rank)].processes[0].communicators[OF_NODE];
+        comm.n_nodes = comm.local_ranks = 2;
+        comm.node = rank / 2;
+    }
+    return all;
+}
+
+// Ready for the kernel, which does not take it.
+inspect::Operation arrived(std::int32_t rank, std::int32_t peer) {
+    return all_reduce({receive_from(rank, peer, {8, 8, 8, 4}, 4)});
+}
+
+TEST(DiagnoseLaunches, KernelThatWaitsForARankOfItsNodeIsNotTheCause) {
+    for (const char *const algorithm : {"NVLS_TREE", "p2p"}) {
+        auto of_0 = arrived(0, 2);
+        of_0.algorithm = algorithm;
+        of_0.is_p2p = of_0.algorithm == "p2p";
+        const auto all = two_nodes(of_0, all_reduce({receive_from(2, 0, {8, 0, 0, 0}, 0)}));
+        const auto diagnosis = diagnose::diagnose(all);
+        const auto &comm = diagnosis.communicators.at(0);
+        ASSERT_EQ(comm.causes.size(), 1U) << diagnose::render_text(diagnosis);
+        EXPECT_EQ(comm.causes[0].kind, Kind::Application);
+        EXPECT_EQ(comm.causes[0].rank, 1);
+    }
+}
+
+TEST(DiagnoseLaunches, RankThatNoProxyWaitsForIsTheCauseIfAllOthersWaitForEachOther) {
+    const auto all = two_nodes(all_reduce({receive_from(0, 2, {8, 0, 0, 0}, 0)}),
+                               all_reduce({receive_from(2, 0, {8, 0, 0, 0}, 0)}));
+    const auto diagnosis = diagnose::diagnose(all);
+    const auto &comm = diagnosis.communicators.at(0);
+    ASSERT_EQ(comm.causes.size(), 1U) << diagnose::render_text(diagnosis);
+    EXPECT_EQ(comm.causes[0].kind, Kind::Application);
+    EXPECT_EQ(comm.causes[0].sentence,
+              "rank 1 (node1, pid 101) has not launched the operation: it is 1 operation behind; "
+              "ranks 0, 2 wait for it");
+}
+
 TEST(DiagnoseLaunches, ManyCommunicatorsWithoutAWaitTakeFewLines) {
     auto all = std::vector<Inspection>{of_node(0, 2, 7), of_node(1, 2, 7)};
     for (Inspection &inspection : all)
