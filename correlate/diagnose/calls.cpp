@@ -85,6 +85,11 @@ void find_waiting_calls(Communicator &comm) {
     const bool in_one_collective =
         functions.size() == 1 && !is_pool &&
         std::ranges::find(COLLECTIVES, *functions.begin()) != COLLECTIVES.end();
+    if (in_one_collective && outside.empty() && comm.missing.size() <= MOST_MISSING_NAMED)
+        for (const std::int32_t rank : comm.missing)
+            comm.causes.push_back(cause_of_missing(comm, rank, waiting));
+    if (!comm.causes.empty())
+        return;
     if (in_one_collective && !outside.empty() && outside.size() < inside.size()) {
         for (const Rank *rank : outside)
             comm.causes.push_back(cause_of_absence(comm, *rank, *inside.front().second, waiting));

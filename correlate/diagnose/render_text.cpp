@@ -94,6 +94,42 @@ void put(const Communicator &comm, std::string &text) {
     put_causes(comm.causes, text);
 }
 
+// "rank 1 of data (2 ranks), rank 3 of tensor (8 ranks) x 2"
+std::string counted_text(const std::map<std::string, std::size_t> &counts) {
+    std::vector<std::string> texts;
+    texts.reserve(counts.size());
+    for (const auto &[text, n] : counts)
+        texts.push_back(n == 1 ? printable(text) : fmt::format("{} x {}", printable(text), n));
+    const std::size_t n_named = std::min(texts.size(), MOST_NAMED);
+    std::string named = fmt::format(
+        "{}", fmt::join(texts.begin(), texts.begin() + static_cast<std::ptrdiff_t>(n_named), ", "));
+    if (texts.size() > n_named)
+        named += fmt::format(" and {} more", texts.size() - n_named);
+    return named;
+}
+
+// A rank that does not run holds up every communicator that it is in.
+void put_common_causes(const std::vector<Communicator> &communicators, std::string &text) {
+    struct OfProcess {
+        std::size_t n = 0;
+        std::map<std::string, std::size_t> ranks;
+    };
+    std::map<std::pair<std::string, Kind>, OfProcess> processes; // key: host and pid
+    for (const Communicator &comm : communicators)
+        for (const Cause &cause : comm.causes)
+            if (const Rank *rank = find_rank(comm, cause.rank); rank != nullptr) {
+                OfProcess &process =
+                    processes[{inspect::place_text(rank->host, *rank->process), cause.kind}];
+                ++process.n;
+                ++process.ranks[fmt::format("rank {} of {}", cause.rank, title_of(comm))];
+            }
+    for (const auto &[key, process] : processes)
+        if (process.n > 1)
+            text += fmt::format("\none process is a cause in {} communicators\n  -> {}: {}: {}\n",
+                                process.n, kind_name(key.second), printable(key.first),
+                                counted_text(process.ranks));
+}
+
 // Nothing to say about it but that it is there.
 bool is_quiet(const Communicator &comm) {
     return !comm.is_stuck && comm.causes.empty() && comm.missing.empty() && comm.behind.empty() &&
@@ -107,18 +143,11 @@ std::string quiet_text(const std::vector<const Communicator *> &quiet) {
         ++by_title[comm->name.empty() && comm->guessed_role.empty()
                        ? fmt::format("without a name ({} ranks)", comm->n_ranks)
                        : title_of(*comm)];
-    std::vector<std::string> titles;
-    titles.reserve(by_title.size());
-    for (const auto &[title, n] : by_title)
-        titles.push_back(n == 1 ? printable(title) : fmt::format("{} x {}", printable(title), n));
-    const std::size_t n_named = std::min(titles.size(), MOST_NAMED);
-    std::string text = fmt::format(
-        "\n{} communicators show no wait, and all their ranks were inspected:\n  {}", quiet.size(),
-        fmt::join(titles.begin(), titles.begin() + static_cast<std::ptrdiff_t>(n_named), ", "));
-    if (titles.size() > n_named)
-        text += fmt::format(" and {} more", titles.size() - n_named);
-    return text + "\n  their operations make progress, or none is in flight over the network; "
-                  "waits inside a node do not show\n";
+    return fmt::format(
+        "\n{} communicators show no wait, and all their ranks were inspected:\n  {}\n"
+        "  their operations make progress, or none is in flight over the network; "
+        "waits inside a node do not show\n",
+        quiet.size(), counted_text(by_title));
 }
 
 void put(const UnreadyCommunicator &comm, std::string &text) {
@@ -187,6 +216,7 @@ std::string render_text(const Diagnosis &diagnosis) {
         put(diagnosis.circles[i], i + 1, text);
     for (const UnreadyCommunicator &comm : diagnosis.unready)
         put(comm, text);
+    put_common_causes(diagnosis.communicators, text);
     std::vector<const Communicator *> quiet;
     for (const Communicator &comm : diagnosis.communicators)
         if (is_quiet(comm))

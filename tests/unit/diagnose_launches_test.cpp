@@ -138,6 +138,12 @@ TEST(DiagnoseLaunches, RankThatHasNotCalledIsTheCauseOfThoseInNccl) {
     EXPECT_EQ(comm.causes[0].kind, Kind::Application);
     EXPECT_EQ(comm.causes[0].sentence,
               "rank 1 (node0, pid 101) has not called ncclAllReduce: ranks 0, 2 wait in it");
+    auto without = all;
+    without[0].processes.erase(without[0].processes.begin() + 1);
+    const auto killed = diagnose::diagnose(without);
+    ASSERT_EQ(killed.communicators.at(0).causes.size(), 1U) << diagnose::render_text(killed);
+    EXPECT_EQ(killed.communicators[0].causes[0].kind, Kind::Missing);
+    EXPECT_EQ(killed.communicators[0].causes[0].rank, 1);
     // Most are outside: whether the one waits for them is not known.
     all[0].processes[2].calls.clear();
     const auto one = diagnose::diagnose(all);
@@ -205,6 +211,15 @@ TEST(DiagnoseLaunches, RankThatNoProxyWaitsForIsTheCauseIfAllOthersWaitForEachOt
     EXPECT_EQ(comm.causes[0].sentence,
               "rank 1 (node1, pid 101) has not launched the operation: it is 1 operation behind; "
               "ranks 0, 2 wait for it");
+}
+
+TEST(DiagnoseLaunches, OneProcessBehindSeveralCommunicatorsIsNamedFirst) {
+    const auto all = together({of_node(0, 3, 7, 4), of_node(1, 3, 6, 3), of_node(2, 3, 7, 4)});
+    const std::string text = diagnose::render_text(diagnose::diagnose(all));
+    EXPECT_NE(text.find("\none process is a cause in 2 communicators\n"
+                        "  -> APPLICATION: node0, pid 101: rank 1 of dp (3 ranks) x 2\n"),
+              std::string::npos)
+        << text;
 }
 
 TEST(DiagnoseLaunches, ManyCommunicatorsWithoutAWaitTakeFewLines) {

@@ -165,7 +165,6 @@ private:
     void note_silent(const Candidate &candidate, std::string_view unknown);
     bool classify(Candidate candidate, const nccl::FileCheck &check);
     [[nodiscard]] NcclLibrary *library_of(const process::FileIdentity &file) const;
-    Result<void> add_named(const std::string &path);
     // Failed: it could not be read in time.
     Result<NcclLibrary *> add(process::MappedFile file, const process::FileStatus &status,
                               std::string path, const nccl::ReaderTimes &times = {});

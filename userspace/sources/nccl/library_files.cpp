@@ -219,14 +219,6 @@ bool NcclLibraries::classify(Candidate candidate, const nccl::FileCheck &check) 
 }
 
 Result<void> NcclLibraries::add_file(const std::string &path) {
-    auto added = add_named(path);
-    // A reader may be killed, or wait for a disk, once in a thousand times.
-    if (!added && added.failure().kind == ErrorKind::Failed)
-        added = add_named(path);
-    return added;
-}
-
-Result<void> NcclLibraries::add_named(const std::string &path) {
     auto file = process::MappedFile::open(path);
     if (!file)
         return std::move(file).failure();
@@ -249,6 +241,10 @@ Result<void> NcclLibraries::add_named(const std::string &path) {
     if (!status)
         return error(ErrorKind::BadInput, fmt::format("{}: not a regular file", path));
     auto added = add(std::move(*file), *status, path, OF_A_NAMED_FILE);
+    // A reader may be killed, or wait for a disk, once in a thousand times.
+    if (!added)
+        if (auto again = process::MappedFile::open(path))
+            added = add(std::move(*again), *status, path, OF_A_NAMED_FILE);
     if (!added)
         return std::move(added).failure().in(path);
     NcclLibrary &library = **added;
