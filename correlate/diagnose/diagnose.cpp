@@ -130,8 +130,10 @@ void find_causes(Communicator &comm) {
         for (const inspect::WaitsFor &one : rank.standing.waits_for)
             waited_for[one.peer].insert(rank.rank);
     }
-    const bool stopped = std::ranges::any_of(
-        comm.ranks, [](const Rank &rank) { return rank.standing.standing == Standing::Stopped; });
+    // Nobody waits for the only rank.
+    const bool stopped = comm.n_ranks > 1 && std::ranges::any_of(comm.ranks, [](const Rank &rank) {
+                             return rank.standing.standing == Standing::Stopped;
+                         });
     comm.is_stuck = (comm.is_stuck && !moving) || failed || stopped;
     if (!comm.is_stuck)
         return;

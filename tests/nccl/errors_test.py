@@ -74,7 +74,7 @@ def expect_said_once(text, report):
 def kill_a_rank(arguments, library, directory):
     """Runs the job under the recorders and kills its culprit. Returns (recorders by name, pids, warnings printed before and after)."""
     hang = HANGS["dead"]
-    with HangingJob(arguments, library, directory, "Simple", hang.plan, *hang.job_options) as job, contextlib.ExitStack() as stack:
+    with HangingJob(arguments, library, directory, hang.plan, *hang.job_options, environment=RING) as job, contextlib.ExitStack() as stack:
         recorders = {name: stack.enter_context(one_machine.Recorder(arguments.collwire, f"{directory}/{name}", "--nccl", library, *options))
                      for name, options in RECORDERS.items()}
         pids = [process.pid for process in job.processes]

@@ -213,6 +213,16 @@ TEST(DiagnoseLaunches, RankThatNoProxyWaitsForIsTheCauseIfAllOthersWaitForEachOt
               "ranks 0, 2 wait for it");
 }
 
+TEST(DiagnoseLaunches, StoppedRankHoldsUpNoCommunicatorOfItsOwn) {
+    auto all = together({of_node(0, 2, 7, 4), of_node(1, 2, 7)});
+    auto &process = all[0].processes[0];
+    process.communicators[SECOND].n_ranks = 1;
+    process.threads[0].state = 'T';
+    const auto diagnosis = diagnose::diagnose(all);
+    EXPECT_EQ(find(diagnosis, FIRST).causes.size(), 1U) << diagnose::render_text(diagnosis);
+    EXPECT_FALSE(find(diagnosis, OTHER).is_stuck);
+}
+
 TEST(DiagnoseLaunches, OneProcessBehindSeveralCommunicatorsIsNamedFirst) {
     const auto all = together({of_node(0, 3, 7, 4), of_node(1, 3, 6, 3), of_node(2, 3, 7, 4)});
     const std::string text = diagnose::render_text(diagnose::diagnose(all));

@@ -1,10 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""python_names_test.py ROOT: what a Python file takes from another of this project is defined there, and functions get the arguments that they ask for.
+"""python_names_test.py ROOT: what a Python file takes from another of this project is defined there, and functions and classes get the arguments that they
+ask for.
 
 Python says so only when the line runs, and many of these files run in the full matrix alone. Methods are not looked at.
 """
 import ast
+import copy
 import os
 import sys
 
@@ -22,7 +24,16 @@ def read_all(root):
 
 
 def functions_of(tree):
-    return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    """The functions of a module, and how its classes are made."""
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.decorator_list:
+            for method in node.body:
+                if isinstance(method, ast.FunctionDef) and method.name == "__init__":
+                    functions[node.name] = copy.deepcopy(method)
+                    functions[node.name].name = node.name
+                    del functions[node.name].args.args[0]
+    return functions
 
 
 def defined(tree):
@@ -56,14 +67,17 @@ def taken(tree, modules):
 
 
 def fault_of_call(call, function):
-    """What is wrong with the arguments, or None. A function with a decorator may take anything, and a call with * or ** may pass anything."""
-    if function.decorator_list or any(isinstance(argument, ast.Starred) for argument in call.args) or any(word.arg is None for word in call.keywords):
+    """What is wrong with the arguments, or None. A function with a decorator may take anything, a call with ** may pass anything, and one with * any
+    that have a place."""
+    if function.decorator_list or any(word.arg is None for word in call.keywords):
         return None
     of = function.args
     positional = [argument.arg for argument in (*of.posonlyargs, *of.args)]
     words = {word.arg for word in call.keywords}
-    required = set(positional[len(call.args):len(positional) - len(of.defaults)])
-    required |= {argument.arg for argument, default in zip(of.kwonlyargs, of.kw_defaults) if default is None}
+    required = {argument.arg for argument, default in zip(of.kwonlyargs, of.kw_defaults) if default is None}
+    if any(isinstance(argument, ast.Starred) for argument in call.args):
+        return f"no argument {', '.join(sorted(required - words))}" if required - words else None
+    required |= set(positional[len(call.args):len(positional) - len(of.defaults)])
     if len(call.args) > len(positional) and not of.vararg:
         return f"{len(call.args)} arguments, it takes {len(positional)}"
     if required - words:
@@ -85,6 +99,8 @@ def faults_of_calls(tree, functions_of_module):
     known = {name: function for name, function in functions_of(tree).items() if name not in others}
     known.update({name_of(node): functions_of_module[module][name] for node, module, name in taken(tree, functions_of_module)
                   if isinstance(node, ast.Attribute) and name in functions_of_module[module]})
+    known.update({name: functions_of_module[module][name] for node, module, name in taken(tree, functions_of_module)
+                  if isinstance(node, ast.ImportFrom) and name in functions_of_module[module] and name not in others})
     calls = [(node, known[name_of(node.func)]) for node in ast.walk(tree) if isinstance(node, ast.Call) and name_of(node.func) in known]
     faults = [(call.lineno, f"{function.name}: {fault}") for call, function in calls if (fault := fault_of_call(call, function))]
     return faults, len(calls)
@@ -92,17 +108,18 @@ def faults_of_calls(tree, functions_of_module):
 
 def main():
     trees = read_all(sys.argv[1])
-    names, functions = {}, {}
+    names, functions, of_folder = {}, {}, {}
     for path, tree in trees.items():
-        module = os.path.splitext(os.path.basename(path))[0]
-        # Two files may have one name: what either defines is known, and calls of these are not looked at.
+        folder, module = os.path.dirname(path), os.path.splitext(os.path.basename(path))[0]
+        # Two files may have one name: what either defines is known. Python takes the one in the folder of the file that asks for it.
+        of_folder.setdefault(folder, {})[module] = functions_of(tree)
         functions[module] = {} if module in names else functions_of(tree)
         names.setdefault(module, set()).update(defined(tree))
     uses = [(path, *use) for path, tree in trees.items() for use in taken(tree, names)]
     wrong = [f"{path}:{node.lineno}: {module}.py defines no {name}" for path, node, module, name in uses if name not in names[module]]
     calls = 0
     for path, tree in trees.items():
-        faults, looked_at = faults_of_calls(tree, functions)
+        faults, looked_at = faults_of_calls(tree, {**functions, **of_folder[os.path.dirname(path)]})
         wrong += [f"{path}:{line}: {fault}" for line, fault in faults]
         calls += looked_at
     print("\n".join([*wrong, f"{len(trees)} files, {len(uses)} names of other files, {calls} calls, {len(wrong)} wrong"]))
