@@ -18,7 +18,7 @@ sys.dont_write_bytecode = True  # it runs as root
 import one_machine
 import double_job
 from hangs import CULPRIT, HANGS, RANKS, has_failed
-from inspect_test import HangingJob
+from inspect_test import RING, HangingJob
 
 PATIENCE_S = 120
 CALLS = 12

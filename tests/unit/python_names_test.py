@@ -1,11 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""python_names_test.py ROOT: what a Python file takes from another of this project is defined there, and functions and classes get the arguments that they
-ask for.
+"""python_names_test.py ROOT: what a Python file takes from another of this project is defined there, what it uses is defined at
+all, and functions and classes get the arguments that they ask for.
 
 Python says so only when the line runs, and many of these files run in the full matrix alone. Methods are not looked at.
 """
 import ast
+import builtins
 import copy
 import os
 import sys
@@ -93,6 +94,19 @@ def name_of(node):
     return node.id if isinstance(node, ast.Name) else None
 
 
+def faults_of_names(tree):
+    """(line, text) of each name that no line of the file defines."""
+    known = variables_of(tree) | defined(tree) | set(dir(builtins))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            known.add(node.name)
+        elif isinstance(node, ast.alias):
+            known.add((node.asname or node.name).split(".")[0])
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            known.add(node.name)
+    return [(node.lineno, f"{node.id} is not defined") for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id not in known]
+
+
 def faults_of_calls(tree, functions_of_module):
     """(line, text) of each wrong call, and how many were looked at."""
     others = variables_of(tree)
@@ -120,7 +134,7 @@ def main():
     calls = 0
     for path, tree in trees.items():
         faults, looked_at = faults_of_calls(tree, {**functions, **of_folder[os.path.dirname(path)]})
-        wrong += [f"{path}:{line}: {fault}" for line, fault in faults]
+        wrong += [f"{path}:{line}: {fault}" for line, fault in (*faults_of_names(tree), *faults)]
         calls += looked_at
     print("\n".join([*wrong, f"{len(trees)} files, {len(uses)} names of other files, {calls} calls, {len(wrong)} wrong"]))
     sys.exit(1 if wrong or min(len(trees), len(uses), calls) < 100 else 0)
