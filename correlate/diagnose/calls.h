@@ -14,8 +14,8 @@ namespace collwire::diagnose {
 // collective they wait for the ranks that have not called it.
 void find_waiting_calls(Communicator &comm);
 
-// Ranks that lag, and are in a call of NCCL: they wait there for those that lag and are in none.
-// Empty: there are none that they could wait for.
+// Ranks that lag and are in a call of NCCL, where they wait for ranks that lag outside of NCCL.
+// Empty if every rank that lags is in a call.
 [[nodiscard]] std::set<std::int32_t> ranks_held_up_in_calls(const Communicator &comm);
 
 } // namespace collwire::diagnose

@@ -130,7 +130,7 @@ void find_causes(Communicator &comm) {
         for (const inspect::WaitsFor &one : rank.standing.waits_for)
             waited_for[one.peer].insert(rank.rank);
     }
-    // Nobody waits for the only rank.
+    // A communicator of one rank has no other rank to hold up.
     const bool stopped = comm.n_ranks > 1 && std::ranges::any_of(comm.ranks, [](const Rank &rank) {
                              return rank.standing.standing == Standing::Stopped;
                          });

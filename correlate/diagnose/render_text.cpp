@@ -24,12 +24,13 @@ constexpr std::size_t MOST_NAMED = 16;
 // A job of many GPUs has dozens of communicators, of which one is stuck.
 constexpr std::size_t MOST_QUIET = 3;
 
-std::string ranks_text(const std::vector<std::int32_t> &ranks) {
-    const std::size_t n = std::min(ranks.size(), MOST_NAMED);
+// "1, 2, 3 and 7 more"
+template <typename T> std::string first_of(const std::vector<T> &all) {
+    const std::size_t n = std::min(all.size(), MOST_NAMED);
     std::string text = fmt::format(
-        "{}", fmt::join(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(n), ", "));
-    if (ranks.size() > n)
-        text += fmt::format(" and {} more", ranks.size() - n);
+        "{}", fmt::join(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n), ", "));
+    if (all.size() > n)
+        text += fmt::format(" and {} more", all.size() - n);
     return text;
 }
 
@@ -78,7 +79,7 @@ void put(const Communicator &comm, std::string &text) {
     text += facts + "\n";
     if (!comm.missing.empty())
         text += fmt::format("  no file from rank{} {}\n", comm.missing.size() == 1 ? "" : "s",
-                            ranks_text(comm.missing));
+                            first_of(comm.missing));
     if (comm.is_ambiguous)
         text += "  two processes claim the same rank: several communicators share this hash and "
                 "cannot be separated\n";
@@ -87,7 +88,7 @@ void put(const Communicator &comm, std::string &text) {
         behind[one.by].push_back(one.rank);
     for (const auto &[by, ranks] : behind)
         text += fmt::format("  {} operation{} behind: rank{} {}\n", by, by == 1 ? "" : "s",
-                            ranks.size() == 1 ? "" : "s", ranks_text(ranks));
+                            ranks.size() == 1 ? "" : "s", first_of(ranks));
     if (!comm.is_stuck)
         text += comm.causes.empty() ? "  no wait is visible: " + why_quiet(comm) + "\n"
                                     : "  slow, not stuck\n";
@@ -100,12 +101,7 @@ std::string counted_text(const std::map<std::string, std::size_t> &counts) {
     texts.reserve(counts.size());
     for (const auto &[text, n] : counts)
         texts.push_back(n == 1 ? printable(text) : fmt::format("{} x {}", printable(text), n));
-    const std::size_t n_named = std::min(texts.size(), MOST_NAMED);
-    std::string named = fmt::format(
-        "{}", fmt::join(texts.begin(), texts.begin() + static_cast<std::ptrdiff_t>(n_named), ", "));
-    if (texts.size() > n_named)
-        named += fmt::format(" and {} more", texts.size() - n_named);
-    return named;
+    return first_of(texts);
 }
 
 // A rank that does not run holds up every communicator that it is in.
@@ -158,11 +154,11 @@ void put(const UnreadyCommunicator &comm, std::string &text) {
                                     comm.n_ranks == 0 ? "?" : fmt::format("{}", comm.n_ranks));
     if (!comm.ready.empty())
         facts += fmt::format("; for rank{} {} it is ready", comm.ready.size() == 1 ? "" : "s",
-                             ranks_text(comm.ready));
+                             first_of(comm.ready));
     text += facts + "\n";
     if (!comm.absent.empty())
         text += fmt::format("  not in any file: rank{} {}\n", comm.absent.size() == 1 ? "" : "s",
-                            ranks_text(comm.absent));
+                            first_of(comm.absent));
     for (std::size_t i = 0; i < std::min(comm.ranks.size(), MOST_NAMED); ++i)
         text +=
             fmt::format("  rank {} ({}) {}\n",
